@@ -1,0 +1,1 @@
+"""What heads are, from their weights and on text."""

@@ -1,0 +1,181 @@
+"""The head table: spectra, norms and ranks of every head's pattern and message, with nulls and parity.
+
+Singular values are those of the pure maps (no biases, no attention scale), norms folded unless asked
+otherwise; a rotary head's pattern is taken at a stated offset. The null of a rank is the same rank for
+Gaussian factors of the same sizes: what no training would give. Norms have no null and say so by NaN.
+Stable rank: `||M||_F^2 / ||M||_2^2`. Effective rank: `exp(entropy(S / sum S))` (Roy and Vetterli 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.checks import Parity
+from mechview.errors import HeadError
+from mechview.factors import HeadFactors, layer_factors
+from mechview.lowrank import LowRank
+from mechview.models.load import Model
+from mechview.models.weights import ModelShape, ModelWeights, Stack
+from mechview.results import Result
+
+NULL_DRAWS = 8
+UNITS = {"norm": "weight units", "top_singular_value": "weight units", "stable_rank": "rank", "effective_rank": "rank"}
+
+
+@dataclass(frozen=True)
+class Null:
+    """What a quantity is without structure: mean and standard deviation over `n` draws."""
+
+    mean: float
+    sd: float
+    n: int
+
+
+NO_NULL = Null(float("nan"), float("nan"), 0)
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """One head: its place, its singular values (descending), and its parity errors where measured."""
+
+    label: str
+    layer: int
+    head: int
+    kv_head: int
+    stack: Stack
+    offset: int | None
+    pattern_values: Float[Tensor, "rank"]
+    message_values: Float[Tensor, "rank"]
+    pattern_error: float
+    message_error: float
+
+    def values(self, side: str) -> Float[Tensor, "rank"]:
+        return self.pattern_values if side == "pattern" else self.message_values
+
+
+@dataclass(frozen=True)
+class HeadTable(Result):
+    """Rows of heads, and the nulls of their ranks. `folded` and `dtype` say how they were computed."""
+
+    model: str
+    revision: str | None
+    rows: tuple[HeadRow, ...]
+    nulls: dict[str, Null]
+    folded: bool
+    dtype: str
+
+
+def head_table(
+    weights: ModelWeights | Model,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[tuple[int, int]] | None = None,
+    fold: bool = True,
+    offset: int = 0,
+    parity: Parity | None = None,
+    seed: int = 0,
+) -> HeadTable:
+    """Spectra of pattern and message for heads of a model; only the layers asked for are read.
+
+    Args:
+        layers: layers to read, all unless given.
+        heads: `(layer, head)` pairs to keep.
+        offset: where a rotary pattern is taken.
+        parity: errors to stand beside the heads, from `mv.parity`.
+    """
+    source = getattr(weights, "source", None)
+    weights = getattr(weights, "weights", weights)
+    wanted = _wanted(weights.shape, layers, heads)
+    rows: list[HeadRow] = []
+    dtype = ""
+    for stack in weights.shape.stacks:
+        for layer in (n for n in wanted if n < weights.shape.layers(stack)):
+            factors = layer_factors(weights, layer=layer, fold=fold, stack=stack)
+            dtype = str(factors[0].output.dtype).removeprefix("torch.")
+            rows += [row for row in layer_rows(factors, offset, parity) if heads is None or (layer, row.head) in heads]
+    generator = torch.Generator().manual_seed(seed)
+    return HeadTable(
+        model=getattr(source, "name", "arrays"),
+        revision=getattr(source, "revision", None),
+        rows=tuple(rows),
+        nulls=rank_nulls(weights.shape.d_model, weights.shape.d_head, generator.initial_seed()),
+        folded=fold,
+        dtype=dtype,
+    )
+
+
+def layer_rows(factors: list[HeadFactors], offset: int = 0, parity: Parity | None = None) -> list[HeadRow]:
+    """Rows of one layer; the heads' factors are decomposed in one batch."""
+    at = offset if factors[0].needs_offset else None
+    patterns, messages = [f.pattern(at) for f in factors], [f.message for f in factors]
+    S_pattern, S_message = stacked(patterns).singular_values(), stacked(messages).singular_values()
+    errors = {side: parity.errors(side) if parity else {} for side in ("pattern", "message")}
+    return [
+        HeadRow(
+            f.label, f.layer, f.head, f.kv_head, f.stack, at, S_pattern[n], S_message[n],
+            errors["pattern"].get(f.label, float("nan")), errors["message"].get(f.label, float("nan")),
+        )
+        for n, f in enumerate(factors)
+    ]  # fmt: skip
+
+
+def stacked(factors: list[LowRank]) -> LowRank:
+    """Maps of equal size as one batch."""
+    return LowRank(torch.stack([f.left for f in factors]), torch.stack([f.right for f in factors]))
+
+
+def norm(S: Float[Tensor, "rank"]) -> float:
+    return float(S.double().square().sum().sqrt())
+
+
+def stable_rank(S: Float[Tensor, "rank"]) -> float:
+    """0 for the zero map."""
+    return float(S.double().square().sum() / S.double()[0].square()) if S[0] > 0 else 0.0
+
+
+def effective_rank(S: Float[Tensor, "rank"]) -> float:
+    """0 for the zero map."""
+    if not S[0] > 0:
+        return 0.0
+    share = S.double() / S.double().sum()
+    return float(torch.special.entr(share).sum().exp())
+
+
+MEASURES = {
+    "norm": norm,
+    "top_singular_value": lambda S: float(S[0]),
+    "stable_rank": stable_rank,
+    "effective_rank": effective_rank,
+}
+
+
+@lru_cache(maxsize=8)
+def rank_nulls(d_model: int, d_head: int, seed: int) -> dict[str, Null]:
+    """Stable and effective rank of products of Gaussian factors `[d_model, d_head] [d_head, d_model]`."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(NULL_DRAWS, d_model, d_head, generator=generator, dtype=torch.float64)
+    right = torch.randn(NULL_DRAWS, d_head, d_model, generator=generator, dtype=torch.float64)
+    spectra = LowRank(left, right).singular_values()
+    nulls = dict.fromkeys(MEASURES, NO_NULL)
+    for name in ("stable_rank", "effective_rank"):
+        draws = torch.tensor([MEASURES[name](S) for S in spectra], dtype=torch.float64)
+        nulls[name] = Null(float(draws.mean()), float(draws.std()), NULL_DRAWS)
+    return nulls
+
+
+def _wanted(shape: ModelShape, layers: Sequence[int] | None, heads: Sequence[tuple[int, int]] | None) -> list[int]:
+    count = max(shape.n_layers, shape.n_encoder_layers)
+    wanted = sorted(set(layers) if layers is not None else {layer for layer, _ in heads or ()} or set(range(count)))
+    outside = next((layer for layer in wanted if not 0 <= layer < count), None)
+    if outside is not None:
+        raise HeadError(f"layer {outside} does not exist: this model has layers 0 to {count - 1}")
+    missing = next((head for _, head in heads or () if not 0 <= head < shape.n_heads), None)
+    if missing is not None:
+        raise HeadError(f"head {missing} does not exist: each layer has heads 0 to {shape.n_heads - 1}")
+    return wanted

@@ -1,0 +1,100 @@
+"""The manifest: what somebody needs to know, or to repeat, about a result.
+
+Versions, platform, model and its hashes, dtypes, arguments, seed, warnings, time and peak memory, as
+plain JSON values. Hashes are of the files read; a live module has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mechview.version import __version__
+
+SCHEMA_VERSION = 1
+PACKAGES = ("torch", "transformers", "transformer-lens", "numpy", "pandas", "plotly", "safetensors")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
+
+
+@dataclass
+class Run:
+    """A run being measured; `warnings` fills while it lasts."""
+
+    started: float = field(default_factory=time.time)
+    warnings: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def recorded() -> Iterator[Run]:
+    """Collects the warnings of a run, once each, for its manifest."""
+    run = Run()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield run
+        finally:
+            run.warnings += list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught))
+
+
+def manifest(model: Any, run: Run | None = None, **arguments: Any) -> dict[str, Any]:
+    """Facts about this environment, this model and these arguments."""
+    source = model.source
+    facts: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "mechview": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+        "model": source.name,
+        "source": source.kind,
+        "revision": source.revision,
+        "weights_sha256": weights_digest(model),
+        "tokenizer_sha256": tokenizer_digest(source.config_folder or source.folder),
+        "shape": {name: value for name, value in vars(model.shape).items() if value is not None},
+        "arguments": arguments,
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "peak_memory_mb": peak_memory_mb(),
+    }
+    if run is not None:
+        facts |= {"seconds": round(time.time() - run.started, 2), "warnings": list(run.warnings)}
+        facts["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.started))
+    return facts
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def weights_digest(model: Any) -> str | None:
+    source = getattr(model.weights, "source", None)
+    digest = getattr(source, "digest", None)
+    return None if digest is None else str(digest())
+
+
+def tokenizer_digest(folder: Path | None) -> str | None:
+    found = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()] if folder else []
+    if not found:
+        return None
+    total = hashlib.sha256()
+    for path in found:
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)

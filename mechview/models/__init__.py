@@ -1,0 +1,1 @@
+"""Where weights and activations come from."""

@@ -1,0 +1,72 @@
+"""GGUF files, read once into a Hugging Face folder in the user's cache (float32, dequantised).
+
+The original library dequantises; the folder is named by the file's hash, so a changed file is read
+anew and an interrupted conversion leaves nothing behind. `MECHVIEW_CACHE` moves the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mechview.errors import ModelError
+
+MAGIC = b"GGUF"
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mechview"
+    return Path(os.environ.get("MECHVIEW_CACHE", default))
+
+
+def gguf_folder(path: Path) -> Path:
+    """The Hugging Face folder of a GGUF file, converted on first use.
+
+    Raises:
+        ModelError: not a GGUF file, or an architecture or quantisation that cannot be read as numbers.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != MAGIC:
+            raise ModelError(f"{path.name} is not a GGUF file")
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    target = cache_folder() / "gguf" / digest[:32]
+    if (target / "config.json").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
+    try:
+        _convert(path, building)
+        if not target.exists():
+            building.rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return target
+
+
+def _convert(path: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **where)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
+    except Exception as error:  # the reader raises whatever a malformed file provokes
+        raise ModelError(
+            f"{path.name} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from None
+    state, config = model.state_dict(), model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the numbers are plain now
+    with torch.device("meta"):
+        plain = type(model)(config)
+    plain.load_state_dict(state, assign=True)
+    plain.tie_weights()
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

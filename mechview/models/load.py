@@ -1,0 +1,242 @@
+"""Opening a model: weights at once and tensor by tensor, the module only when a forward pass is asked for.
+
+A `Model` keeps its own module: loaded from a folder, or a structure copy of a caller's (which is left as
+it was). The TransformerLens bridge is built around a second structure copy; both share one set of weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mechview.errors import ModelError, UnsupportedError
+from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
+from mechview.models.capture import Capture
+from mechview.models.checkpoint import FolderTensors, read_config
+from mechview.models.modules import ModuleTensors, has_head, shared_copy
+from mechview.models.reader import NamedWeights
+from mechview.models.shape import refused_pass
+from mechview.models.spec import Source, resolve
+from mechview.models.weights import ModelShape, ModelWeights
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A pretrained model: weights read on demand, and a forward pass with its parts laid open."""
+
+    source: Source
+    weights: ModelWeights
+    tokenizer: Any | None
+    device: str
+    _open_module: Callable[[], nn.Module]
+    _open_bridge: Callable[[nn.Module], Any] | None = None
+
+    @property
+    def shape(self) -> ModelShape:
+        return self.weights.shape
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The original library's module: mechview's own copy, eager attention, evaluation mode."""
+        return self._open_module()
+
+    @cached_property
+    def bridge(self) -> Any:
+        """A raw TransformerLens bridge over its own structure copy.
+
+        Raises:
+            UnsupportedError: the bridge has no adapter that gives this family's quantities.
+        """
+        if not self.uses_bridge:
+            raise UnsupportedError(f"TransformerLens has no faithful adapter for this {self.shape.family}")
+        if self._open_bridge is None:
+            raise UnsupportedError("a model made of plain arrays has no bridge")
+        return self._open_bridge(self.module)
+
+    @property
+    def uses_bridge(self) -> bool:
+        """Whether activations come from the bridge; otherwise from hooks on the original module."""
+        return isinstance(self.weights, NamedWeights) and self.weights.layout.bridge and self.weights.has_head
+
+    def capture(self, ids: Tensor, decoder_ids: Tensor | None = None) -> Capture:
+        """One forward pass; `ids` `[pos]` is the encoder's input in an encoder-decoder model."""
+        if isinstance(self.weights, ArrayWeights):
+            return run_arrays(self.weights, ids)
+        if not isinstance(self.weights, NamedWeights):
+            raise UnsupportedError("these weights cannot be run: they came without a module")
+        refusal = refused_pass(self.weights.config)
+        if refusal:
+            raise UnsupportedError(refusal)
+        if self.uses_bridge:
+            from mechview.models.bridge import capture_bridge
+
+            return capture_bridge(self.bridge, self.weights, ids)
+        from mechview.models.native import capture_native
+
+        return capture_native(self.module, self.weights, ids, decoder_ids)
+
+
+def load(
+    spec: str = "toy",
+    *,
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    offline: bool = False,
+) -> Model:
+    """Open a model by name or path; no weight is read before it is needed.
+
+    Args:
+        spec: bundled name, hub name, folder, `.gguf` file or `package:NAME`.
+        revision: commit, branch or tag of a hub name; `step-000100` of a bundled model.
+        dtype: of the forward pass; float32 unless given, whatever the checkpoint holds.
+        offline: never ask the network.
+
+    Raises:
+        ModelError: not found or not readable. UnsupportedError: an architecture out of reach.
+    """
+    source = resolve(spec, revision=revision, offline=offline)
+    weights = open_folder(source)
+    return Model(
+        source=source,
+        weights=weights,
+        tokenizer=read_tokenizer(source.config_folder or _folder(source)),
+        device=device,
+        _open_module=lambda: load_module(source, weights, device, as_dtype(dtype or torch.float32)),
+        _open_bridge=_bridge_of(weights.config),
+    )
+
+
+def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None) -> Model:
+    """A live Hugging Face module, which stays exactly as it is: mechview works on a structure copy.
+
+    The copy shares the module's storage, so later training steps show in it; nothing is ever written.
+    """
+    weights = NamedWeights(ModuleTensors(module), module.config, has_head(module))
+    weights.shape  # refuses an unknown family now rather than at first use
+    return Model(
+        source=Source(name or type(module).__name__, "module"),
+        weights=weights,
+        tokenizer=tokenizer,
+        device=str(next(module.parameters()).device),
+        _open_module=lambda: shared_copy(module),
+        _open_bridge=_bridge_of(module.config),
+    )
+
+
+def from_bridge(bridge: Any, tokenizer: Any | None = None) -> Model:
+    """A raw TransformerLens bridge; hooks the caller has placed on it stay and take effect."""
+    from mechview.models.bridge import check_raw
+
+    check_raw(bridge)
+    module = bridge.original_model
+    weights = NamedWeights(ModuleTensors(module), module.config, has_head(module))
+    weights.shape
+    return Model(
+        source=Source(type(module).__name__, "bridge"),
+        weights=weights,
+        tokenizer=tokenizer if tokenizer is not None else getattr(bridge, "tokenizer", None),
+        device=str(next(module.parameters()).device),
+        _open_module=lambda: module,
+        _open_bridge=lambda _: bridge,
+    )
+
+
+def from_arrays(*, tokenizer: Any | None = None, name: str = "arrays", **arrays: Any) -> Model:
+    """A runnable model made of plain arrays; see `array_weights` for the keywords."""
+    weights = array_weights(**arrays)
+
+    def no_module() -> nn.Module:
+        raise UnsupportedError("a model made of plain arrays has no module of the original library")
+
+    return Model(Source(name, "arrays"), weights, tokenizer, "cpu", no_module)
+
+
+def open_weights(spec: str | Path, *, revision: str | None = None, offline: bool = False) -> NamedWeights:
+    """Weights of a model, read tensor by tensor; no module is ever built."""
+    return open_folder(resolve(str(spec), revision=revision, offline=offline))
+
+
+def open_folder(source: Source) -> NamedWeights:
+    folder = _folder(source)
+    config = read_config(source.config_folder or folder)
+    bare = str((getattr(config, "architectures", None) or [""])[0]).endswith("Model")
+    weights = NamedWeights(FolderTensors(folder), config, has_head=not bare)
+    weights.shape  # refuses an unknown family before any tensor is read
+    return weights
+
+
+def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch.dtype) -> nn.Module:
+    """The original library's module with every one of its parameters found, numeric and finite."""
+    import transformers
+
+    folder, config = _folder(source), weights.config
+    names = getattr(config, "architectures", None) or []
+    kind = getattr(transformers, names[0], None) if names else None
+    config._attn_implementation = "eager"
+    try:
+        module, info = (kind or transformers.AutoModelForCausalLM).from_pretrained(
+            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # the library raises many kinds on damaged files
+        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(f"{source.name} cannot be loaded: {first}") from None
+    if info["missing_keys"]:
+        raise ModelError(f"the checkpoint of {source.name} lacks {sorted(info['missing_keys'])[0]} and would be random")
+    check_finite(module)
+    return module.eval().to(device)
+
+
+def check_finite(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise ModelError(f"{name} holds values that are NaN or infinite; a forward pass would spread them")
+
+
+def read_tokenizer(folder: Path) -> Any | None:
+    """The tokenizer of a folder, or None (prompts are then token ids)."""
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a malformed tokenizer provokes many kinds of errors
+        warnings.warn(f"the tokenizer cannot be read ({error!r:.120}); prompts must be token ids", stacklevel=3)
+        return None
+
+
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype} is not one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _bridge_of(config: Any) -> Callable[[nn.Module], Any]:
+    def build(module: nn.Module) -> Any:
+        from mechview.models.bridge import build_bridge
+
+        return build_bridge(shared_copy(module), config)
+
+    return build
+
+
+def _folder(source: Source) -> Path:
+    if source.folder is None:
+        raise ModelError(f"{source.name} is not on disk")
+    return source.folder

@@ -1,0 +1,172 @@
+"""Forward hooks on the original module: the backend where the bridge has no adapter or other numbers.
+
+The layout table's names are module paths, so one set of rules serves every family: what the query
+projection reads, what the output projection reads and writes, what the norms read, what a block returns.
+A hook that does not fire is an error, never a guess. Hooks are removed even when the pass fails.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from mechview.errors import ModelError
+from mechview.models.capture import AttentionCapture, Capture, MlpCapture, Site
+from mechview.models.layouts import AttentionNames, Fused, Layout
+from mechview.models.modules import reset_dynamic_rotary
+from mechview.models.reader import NamedWeights, block_path
+from mechview.models.weights import Stack
+
+
+@torch.no_grad()
+def capture_native(module: nn.Module, weights: NamedWeights, ids: Tensor, decoder_ids: Tensor | None = None) -> Capture:
+    """One pass of the original module, in eager attention and evaluation mode."""
+    reset_dynamic_rotary(module)
+    plan = Plan(module, weights)
+    keywords: dict[str, Any] = {"output_attentions": True, "use_cache": False}
+    if weights.shape.n_encoder_layers:
+        keywords["decoder_input_ids"] = None if decoder_ids is None else decoder_ids[None]
+    with plan.listening():
+        output = module(ids[None], **keywords)
+    return plan.capture(output)
+
+
+@dataclass
+class Plan:
+    """Which modules are listened to, and what they said, call by call (ALBERT calls one block often)."""
+
+    module: nn.Module
+    weights: NamedWeights
+    heard: dict[tuple[str, str], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        handles = []
+        try:
+            for kind, path in sorted(self._wanted()):
+                part = self._find(path)
+                handles.append(
+                    part.register_forward_pre_hook(self._before(path), with_kwargs=True)
+                    if kind == "in"
+                    else part.register_forward_hook(self._after(path))
+                )
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def capture(self, output: Any) -> Capture:
+        shape = self.weights.shape
+        attention: dict[Site, AttentionCapture] = {}
+        mlp: dict[Site, MlpCapture] = {}
+        post: dict[Site, Tensor] = {}
+        for stack in shape.stacks:
+            for layer in range(shape.layers(stack)):
+                attention[stack, layer] = self._attention(
+                    stack, layer, _patterns(output, stack, shape.stacks)[layer][0]
+                )
+                if stack != "cross":
+                    mlp[stack, layer] = self._mlp(stack, layer)
+                    post[stack, layer] = self._said("out", self._block(stack, layer).removesuffix("."), stack, layer)
+        logits = getattr(output, "logits", None)
+        return Capture(attention, mlp, post, None if logits is None else logits[0], "forward hooks")
+
+    def _attention(self, stack: Stack, layer: int, pattern: Tensor) -> AttentionCapture:
+        names, block = self._names(stack), self._block(stack, layer)
+        reads = self._said("in", block + query_module(names), stack, layer)
+        source = reads if stack != "cross" else self._said("in", f"{block}{names.key}", stack, layer)
+        z = self._said("in", block + names.output, stack, layer)
+        return AttentionCapture(
+            stream=reads if names.norm is None else self._said("in", block + names.norm, stack, layer),
+            reads=reads,
+            source=source,
+            pattern=pattern,
+            scores=None,
+            z=rearrange(z, "q_pos (head d_head) -> q_pos head d_head", head=self.weights.shape.n_heads),
+            written=self._said("out", block + names.output, stack, layer),
+        )
+
+    def _mlp(self, stack: Stack, layer: int) -> MlpCapture:
+        block, names = self._block(stack, layer), self._layout(stack).mlp
+        stream = self._said("in", block + mlp_reader(self._layout(stack)), stack, layer)
+        return MlpCapture(stream, self._said("out", block + names.module, stack, layer))
+
+    def _wanted(self) -> set[tuple[str, str]]:
+        wanted = set()
+        for stack in self.weights.shape.stacks:
+            names, layout = self._names(stack), self._layout(stack)
+            for layer in range(self.weights.shape.layers(stack)):
+                block = self._block(stack, layer)
+                wanted |= {
+                    ("in", block + query_module(names)),
+                    ("in", block + names.output),
+                    ("out", block + names.output),
+                }
+                wanted |= {("in", f"{block}{names.key}")} if stack == "cross" else {("out", block.removesuffix("."))}
+                wanted |= {("in", block + names.norm)} if names.norm else set()
+                wanted |= {("in", block + mlp_reader(layout)), ("out", block + layout.mlp.module)}
+        return wanted
+
+    def _said(self, kind: str, path: str, stack: Stack, layer: int) -> Tensor:
+        earlier = sum(self._block(stack, n) == self._block(stack, layer) for n in range(layer))
+        heard = self.heard[kind, path]
+        if earlier >= len(heard):
+            raise ModelError(f"hook on {path} did not fire in this version of transformers: nothing is guessed")
+        return heard[earlier]
+
+    def _before(self, path: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            value = args[0] if args else kwargs["hidden_states"]
+            self.heard["in", path].append(value.reshape(-1, value.shape[-1]))
+
+        return hook
+
+    def _after(self, path: str) -> Any:
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            value = output[0] if isinstance(output, tuple) else output
+            self.heard["out", path].append(value.reshape(-1, value.shape[-1]).clone())  # Falcon adds to it in place
+
+        return hook
+
+    def _find(self, path: str) -> nn.Module:
+        for name in (path, path.removeprefix(self.weights.layout.base)):
+            try:
+                return self.module.get_submodule(name)
+            except AttributeError:
+                continue
+        raise ModelError(f"this version of transformers has no module {path}; mechview cannot listen to it")
+
+    def _layout(self, stack: Stack) -> Layout:
+        layout = self.weights.layout
+        return layout.encoder if stack == "encoder" and layout.encoder else layout
+
+    def _names(self, stack: Stack) -> AttentionNames:
+        layout = self._layout(stack)
+        return layout.cross if stack == "cross" and layout.cross else layout.attention
+
+    def _block(self, stack: Stack, layer: int) -> str:
+        return block_path(self.weights.config, self._layout(stack), self.weights.shape, layer)
+
+
+def query_module(names: AttentionNames) -> str:
+    return names.query.name if isinstance(names.query, Fused) else names.query
+
+
+def mlp_reader(layout: Layout) -> str:
+    """The first module that sees the stream on its way into the MLP."""
+    return layout.mlp.norm or layout.mlp.up or layout.mlp.module
+
+
+def _patterns(output: Any, stack: Stack, stacks: tuple[Stack, ...]) -> Any:
+    fields = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+    found = getattr(output, "attentions" if len(stacks) == 1 else fields[stack], None)
+    if not found or found[0] is None:
+        raise ModelError("the model returned no attention patterns: it does not run in eager attention")
+    return found

@@ -1,0 +1,115 @@
+"""A trace: what one forward pass added to the residual stream, as plain tensors.
+
+One prompt, no batch axis. Patterns are the model's own; a head's write is `z W_O` with the post-norm of
+families that have one applied at that position's own scale, and without the output bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.errors import UsageError
+from mechview.models.capture import AttentionCapture, Capture
+from mechview.models.norms import fold_write, norm_scale
+from mechview.models.reader import check_layer
+from mechview.models.scores import attention_scores
+from mechview.models.weights import AttentionWeights, ModelWeights, Stack
+from mechview.tokens import Token
+
+Point = Literal["pre", "mid", "post"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One pass over one prompt. `bos` says whether a beginning-of-sequence token was added."""
+
+    model: str
+    weights: ModelWeights
+    capture: Capture
+    tokens: tuple[Token, ...]
+    source_tokens: tuple[Token, ...] = ()
+    bos: bool = False
+
+    @property
+    def stack(self) -> Stack:
+        """The stack that has the logits."""
+        stacks = self.weights.shape.stacks
+        return stacks[0] if len(stacks) == 1 else "decoder"
+
+    @property
+    def logits(self) -> Float[Tensor, "pos d_vocab"] | None:
+        """The model's own logits; None for a model without an unembedding."""
+        return self.capture.logits
+
+    @property
+    def patterns(self) -> list[Float[Tensor, "head q_pos k_pos"]]:
+        """The model's own attention patterns, per layer."""
+        return [self.attention(layer).pattern for layer in range(self.weights.shape.layers(self.stack))]
+
+    @property
+    def scores(self) -> list[Float[Tensor, "head q_pos k_pos"]]:
+        """Scores before softmax, per layer, masked ones -inf; `scores_from` says whose they are."""
+        return [self.layer_scores(layer) for layer in range(self.weights.shape.layers(self.stack))]
+
+    @property
+    def scores_from(self) -> str:
+        """`model hook`, or `rebuilt from weights` where the model has no hook that is this quantity."""
+        return "rebuilt from weights" if self.attention(0).scores is None else "model hook"
+
+    def layer_scores(self, layer: int, stack: Stack | None = None) -> Float[Tensor, "head q_pos k_pos"]:
+        seen = self.attention(layer, stack)
+        if seen.scores is not None:
+            return seen.scores
+        return attention_scores(self.weights.attention(layer, stack or self.stack), seen.reads, seen.source)
+
+    def attention(self, layer: int, stack: Stack | None = None) -> AttentionCapture:
+        stack = check_layer(self.weights.shape, layer, stack or self.stack)
+        return self.capture.attention[stack, layer]
+
+    def tokens_of(self, stack: Stack) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
+        """Query tokens and key tokens of a stack."""
+        encoder = self.source_tokens or self.tokens
+        return {"decoder": (self.tokens, self.tokens), "encoder": (encoder, encoder)}.get(stack, (self.tokens, encoder))
+
+    def head_writes(self, layer: int, stack: Stack | None = None) -> Float[Tensor, "head q_pos d_model"]:
+        """What each head adds to the stream: with value bias and post-norm, without `b_O`."""
+        seen = self.attention(layer, stack)
+        weights = self.weights.attention(layer, stack or self.stack)
+        per_head = torch.einsum("qhd,hdm->hqm", seen.z, weights.W_O.to(seen.z))
+        return as_added(per_head, seen, weights)
+
+    def bias_write(self, layer: int, stack: Stack | None = None) -> Float[Tensor, "q_pos d_model"]:
+        """What the output bias adds, through the same post-norm as the heads."""
+        seen = self.attention(layer, stack)
+        weights = self.weights.attention(layer, stack or self.stack)
+        bias = torch.zeros_like(seen.written) if weights.b_O is None else weights.b_O.to(seen.written)
+        return as_added(bias.expand_as(seen.written), seen, weights)
+
+    def stream(self, layer: int, point: Point = "post", stack: Stack | None = None) -> Float[Tensor, "pos d_model"]:
+        """The model's own residual stream before attention, before the MLP, or after the block."""
+        stack = check_layer(self.weights.shape, layer, stack or self.stack)
+        if point == "pre":
+            return self.capture.attention[stack, layer].stream
+        if point == "mid":
+            if self.weights.shape.placement == "parallel":
+                raise UsageError("a parallel block has no mid stream: attention and MLP read the same one")
+            return self.capture.mlp[stack, layer].stream
+        return self.capture.post[stack, layer]
+
+    @property
+    def stream_final(self) -> Float[Tensor, "pos d_model"]:
+        """The stream after the last block, before the final norm."""
+        return self.capture.post[self.stack, self.weights.shape.layers(self.stack) - 1]
+
+
+def as_added(
+    write: Float[Tensor, "*part q_pos d_model"], seen: AttentionCapture, weights: AttentionWeights
+) -> Float[Tensor, "*part q_pos d_model"]:
+    """A part of the attention output as it reaches the stream: frozen post-norm scale, gain, multiplier."""
+    scale = norm_scale(seen.written, weights.post_norm)
+    return fold_write(write / scale, weights.post_norm) * weights.multiplier

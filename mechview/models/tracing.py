@@ -1,0 +1,89 @@
+"""Running a model on a prompt: text to ids with the BOS policy said, checks, one forward pass, a trace."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mechview.errors import PromptError
+from mechview.models.load import Model
+from mechview.models.trace import Trace
+from mechview.tokens import describe
+
+Prompt = str | Sequence[int] | Tensor
+Bos = Literal["auto", "yes", "no"]
+
+
+def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
+    """What one forward pass added, for one prompt.
+
+    Args:
+        prompt: text, or token ids (taken as they are).
+        bos: `auto` leaves special tokens to the tokenizer, `yes` puts one BOS first, `no` adds nothing.
+        decoder: the decoder's input of an encoder-decoder model; its start token alone unless given.
+
+    Raises:
+        PromptError: empty, longer than the context, or with ids the model does not have.
+    """
+    ids = encode(model, prompt, bos)
+    added = bool(ids) and isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None)
+    if not model.shape.n_encoder_layers:
+        capture = model.capture(torch.tensor(ids, device=model.device))
+        return Trace(model.name, model.weights, capture, describe(ids, model.tokenizer), bos=added)
+    target = decoder_ids(model, decoder)
+    capture = model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device))
+    tokens, source = describe(target, model.tokenizer), describe(ids, model.tokenizer)
+    return Trace(model.name, model.weights, capture, tokens, source, bos=added)
+
+
+def traces(model: Model, prompts: Sequence[Prompt], *, bos: Bos = "auto") -> list[Trace]:
+    """One trace a prompt; prompts are never padded, so no prompt depends on another."""
+    return [trace(model, prompt, bos=bos) for prompt in prompts]
+
+
+def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:
+    """Checked token ids of a prompt."""
+    ids = _tokenized(model, prompt, bos) if isinstance(prompt, str) else [int(i) for i in prompt]
+    if not ids:
+        raise PromptError("the prompt is empty: it has no tokens")
+    wrong = next((i for i in ids if not 0 <= i < model.shape.d_vocab), None)
+    if wrong is not None:
+        raise PromptError(f"token id {wrong} does not exist: the vocabulary has ids 0 to {model.shape.d_vocab - 1}")
+    if model.shape.n_ctx is not None and len(ids) > model.shape.n_ctx:
+        raise PromptError(f"the prompt has {len(ids)} tokens; {model.name} reads at most {model.shape.n_ctx}")
+    return ids
+
+
+def decoder_ids(model: Model, prompt: Prompt | None) -> list[int]:
+    """The decoder's input: its start token, then the given text or ids."""
+    config = getattr(model.weights, "config", None)
+    start = getattr(config, "decoder_start_token_id", None)
+    if prompt is None and start is None:
+        raise PromptError("this model has no decoder start token; give the decoder's input")
+    if prompt is None or isinstance(prompt, str):
+        return [int(start or 0), *([] if not prompt else encode(model, prompt, "no"))]
+    return encode(model, prompt)
+
+
+def _tokenized(model: Model, text: str, bos: Bos) -> list[int]:
+    tokenizer: Any = model.tokenizer
+    if tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer; give the prompt as token ids")
+    if not text:
+        raise PromptError("the prompt is empty: it has no tokens")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(f"the prompt holds a lone surrogate at character {error.start}: it is not text") from None
+    ids = list(tokenizer(text, add_special_tokens=bos == "auto", verbose=False)["input_ids"])
+    first = getattr(tokenizer, "bos_token_id", None)
+    if bos == "yes" and first is None:
+        raise PromptError("this tokenizer has no BOS token; use bos auto or no")
+    ids = [first, *ids] if bos == "yes" and ids[:1] != [first] else ids
+    if first is not None and ids[:2] == [first, first]:
+        warnings.warn("the prompt starts with two BOS tokens", stacklevel=4)
+    return ids

@@ -1,0 +1,70 @@
+"""The base of every answer: what it can be turned into, found in registries that are loaded on first use.
+
+Numbers know nothing of pandas or plotly. `tables` and `figures` register functions for the result types
+they can show; `.frame()` and `.figure()` look them up, so imports keep pointing one way.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mechview.errors import UsageError
+
+Maker = Callable[[Any], Any]
+FRAMES: dict[type, Maker] = {}
+FIGURES: dict[type, Maker] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """An answer with its checks. `manifest` says how it was made, as plain JSON values."""
+
+    manifest: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def frame(self) -> Any:
+        """The answer as a tidy pandas frame of the schema that `mechview schema` prints."""
+        return _maker(FRAMES, "mechview.tables", self)(self)
+
+    def figure(self) -> Any:
+        """The answer as a plotly figure."""
+        return _maker(FIGURES, "mechview.figures", self)(self)
+
+    def to_xarray(self) -> Any:
+        """The answer as an xarray dataset with named axes; needs the `notebook` extra."""
+        try:
+            importlib.import_module("xarray")
+        except ImportError:
+            raise UsageError("to_xarray() needs xarray: pip install 'mechview[notebook]'") from None
+        return self.frame().set_index(self._index()).to_xarray()
+
+    def _index(self) -> list[str]:
+        keys = ("stack", "layer", "head", "label", "quantity", "metric", "side", "index", "q_pos", "k_pos", "pos")
+        return [key for key in keys if key in self.frame().columns]
+
+
+def frame_of(kind: type) -> Callable[[Maker], Maker]:
+    """Register the function that turns results of this type into a frame."""
+    return _register(FRAMES, kind)
+
+
+def figure_of(kind: type) -> Callable[[Maker], Maker]:
+    """Register the function that turns results of this type into a figure."""
+    return _register(FIGURES, kind)
+
+
+def _register(registry: dict[type, Maker], kind: type) -> Callable[[Maker], Maker]:
+    def add(maker: Maker) -> Maker:
+        registry[kind] = maker
+        return maker
+
+    return add
+
+
+def _maker(registry: dict[type, Maker], module: str, result: Result) -> Maker:
+    importlib.import_module(module)
+    if type(result) not in registry:
+        raise UsageError(f"{type(result).__name__} has no such view")
+    return registry[type(result)]
