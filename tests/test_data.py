@@ -40,7 +40,7 @@ def test_file_is_what_the_index_says(entry):
     content = (DATA / entry["path"]).read_bytes()
     assert len(content) == entry["bytes"]
     assert hashlib.sha256(content).hexdigest() == entry["sha256"]
-    assert entry["licence"] and entry["source"] and entry["command"]
+    assert all(entry[key] for key in ("licence", "source", "command"))
 
 
 def test_index_names_every_file_once():
@@ -74,7 +74,7 @@ def test_checkpoints_are_at_least_eight_in_half_precision():
     assert CHECKPOINTS[0].name == "step-000000"
     for folder in CHECKPOINTS:
         with safe_open(folder / "model.safetensors", framework="pt") as tensors:
-            assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F16"}
+            assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (not a dict) == {"F16"}
 
 
 def test_last_checkpoint_is_the_model_rounded(toy):
@@ -84,7 +84,10 @@ def test_last_checkpoint_is_the_model_rounded(toy):
 
 
 def test_checkpoints_show_the_circuit_form():
-    drops = [repeat_losses(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)) for folder in (CHECKPOINTS[0], CHECKPOINTS[-1])]
+    drops = [
+        loss_drop(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+        for folder in (CHECKPOINTS[0], CHECKPOINTS[-1])
+    ]
     assert abs(drops[0]) < 0.2
     assert drops[1] >= 5
 
@@ -110,7 +113,7 @@ def token_losses(model, ids: torch.Tensor) -> torch.Tensor:
     return cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
 
 
-def repeat_losses(model) -> float:
+def loss_drop(model) -> float:
     losses = torch.cat([token_losses(model, repeated_random(seed)) for seed in SEEDS])
     return float(losses[:, :HALF].mean() - losses[:, HALF:].mean())
 
@@ -142,7 +145,7 @@ def test_toy_has_two_induction_heads_in_its_second_layer(toy):
 
 
 def test_toy_loses_five_nats_on_the_second_copy(toy):
-    assert repeat_losses(toy) >= 5
+    assert loss_drop(toy) >= 5
 
 
 @pytest.mark.parametrize("corpus", ["austen", "kjv"])
@@ -160,10 +163,12 @@ def test_scores_file_agrees_with_the_model(toy):
         layer, head = int(label[1]), int(label[3])
         assert final["previous_token"][label] == pytest.approx(float(previous[layer, head]), abs=0.03)
         assert final["induction"][label] == pytest.approx(float(induction[layer, head]), abs=0.03)
-    assert final["loss_drop"] == pytest.approx(repeat_losses(toy), abs=0.3)
+    assert final["loss_drop"] == pytest.approx(loss_drop(toy), abs=0.3)
 
 
-@pytest.mark.parametrize("text", ["Mr. Darcy said to her,", "  two  spaces\n", "café — 日本 \U0001f642", "", "<b>&\t\\"])
+@pytest.mark.parametrize(
+    "text", ["Mr. Darcy said to her,", "  two  spaces\n", "café — 日本 \U0001f642", "", "<b>&\t\\"]
+)
 def test_tokenizer_puts_bos_first_and_gives_the_text_back(tokenizer, text):
     ids = tokenizer(text).input_ids
     assert ids[0] == tokenizer.bos_token_id == 0
@@ -173,5 +178,11 @@ def test_tokenizer_puts_bos_first_and_gives_the_text_back(tokenizer, text):
 
 def test_card_tells_how_the_model_was_made():
     card = (TOY / "CARD.md").read_text(encoding="utf-8")
-    for needed in ("python data/make/toy.py", "## What it scores", "## Limits", "## Licence", *(c["sha256"] for c in INDEX["corpus"])):
+    for needed in (
+        "python data/make/toy.py",
+        "## What it scores",
+        "## Limits",
+        "## Licence",
+        *(c["sha256"] for c in INDEX["corpus"]),
+    ):
         assert needed in card

@@ -38,7 +38,6 @@ def train_tokenizer(texts: Iterable[str], context: int, vocab: int = VOCAB) -> P
         bos_token=BOS,
         eos_token=BOS,
         pad_token=BOS,
-        add_bos_token=True,
         model_max_length=context,
         clean_up_tokenization_spaces=False,
     )

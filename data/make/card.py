@@ -17,9 +17,9 @@ in float32. It exists to be taken apart: it has a previous-token head and induct
 
 Without `--text` the same script trains on the excerpt in `data/text`. About ten minutes on
 one core; {steps:,} steps of AdamW, {tokens:,} tokens of text of which a part is seen. The first
-1,200 steps have 32 rows of 64 tokens, half of them one segment repeated to the end of the
-row; the others 10 rows of 256 tokens, two in five repeated. Half of the repeated segments
-are random tokens, half are text. One seed and one thread repeat a run on one machine.
+1,200 steps have 32 rows of 64 tokens, half of them one segment over and over; the others
+have 10 rows of 256 tokens, half of them segments that each stand twice. Half of the repeated
+rows are of random tokens, half of text. One seed and one thread repeat a run on one machine.
 
 | text | sha256 |
 |---|---|
@@ -60,7 +60,7 @@ All scores by head are in `scores.json`.
 
 It has read two authors of old English and nothing else: no facts, no code, no other language;
 its text is grammatical for a few words at a time. It never saw an end of text, so generation
-stops only at `max_new_tokens`. Positions beyond 255 were never seen. Two in five rows of its
+stops only at `max_new_tokens`. Positions beyond 255 were never seen. Half of the rows of its
 training were repeats, so it copies more readily than a model of text alone would.
 
 ## Licence
@@ -80,20 +80,24 @@ def heads_row(name: str, scores: dict[str, float], count: int) -> str:
 
 def measures(final: dict) -> str:
     losses = final["held_out_loss"]
-    return "\n".join([
-        heads_row("previous-token heads, the two highest", final["previous_token"], 2),
-        heads_row("induction heads, the four highest", final["induction"], 4),
-        f"| loss, first copy | {final['loss_first_copy']:.3f} nats/token |",
-        f"| loss, second copy | {final['loss_second_copy']:.3f} nats/token |",
-        f"| drop | {final['loss_drop']:.3f} nats/token |",
-        f"| held-out text, mean of the two | {losses['mean']:.3f} nats/token |",
-        f"| held-out Austen, Bible | {losses['austen']:.3f}, {losses['kjv']:.3f} nats/token |",
-    ])
+    return "\n".join(
+        [
+            heads_row("previous-token heads, the two highest", final["previous_token"], 2),
+            heads_row("induction heads, the four highest", final["induction"], 4),
+            f"| loss, first copy | {final['loss_first_copy']:.3f} nats/token |",
+            f"| loss, second copy | {final['loss_second_copy']:.3f} nats/token |",
+            f"| drop | {final['loss_drop']:.3f} nats/token |",
+            f"| held-out text, mean of the two | {losses['mean']:.3f} nats/token |",
+            f"| held-out Austen, Bible | {losses['austen']:.3f}, {losses['kjv']:.3f} nats/token |",
+        ]
+    )
 
 
 def course_row(point: dict) -> str:
     heads = [f"{label} {value:.2f}" for label, value in (best(point["previous_token"]), best(point["induction"]))]
-    return f"| {point['step']} | {point['held_out_loss']['mean']:.3f} | {point['loss_drop']:.2f} | {' | '.join(heads)} |"
+    return (
+        f"| {point['step']} | {point['held_out_loss']['mean']:.3f} | {point['loss_drop']:.2f} | {' | '.join(heads)} |"
+    )
 
 
 def card(report: dict) -> str:

@@ -66,14 +66,17 @@ class Mixture:
     Attributes:
         rows: sequences in a batch.
         length: tokens in a sequence, BOS included.
-        repeated: share of the rows that repeat one segment to the end of the row; half of
-            the segments are tokens drawn at random, half are stretches of text.
+        repeated: share of the rows that are made of repeated segments; half of these rows
+            have segments of tokens drawn at random, half have stretches of text.
+        copies: how often a segment follows itself before another takes over. Many copies
+            are easy to learn from; two leave one place to find, and so make heads sharp.
         shortest, longest: range of the segment's length, in tokens.
     """
 
     rows: int
     length: int
     repeated: float
+    copies: int
     shortest: int
     longest: int
 
@@ -83,17 +86,23 @@ def stretch(ids: Tensor, length: int, generator: torch.Generator) -> Tensor:
     return ids[start : start + length]
 
 
-def repeated_row(ids: Tensor, mixture: Mixture, vocab: int, random: bool, generator: torch.Generator) -> Tensor:
+def segment(ids: Tensor, mixture: Mixture, vocab: int, random: bool, generator: torch.Generator) -> Tensor:
     size = int(torch.randint(mixture.shortest, mixture.longest + 1, (1,), generator=generator))
     if random:
-        segment = torch.randint(BOS_ID + 1, vocab, (size,), generator=generator)
-    else:
-        segment = stretch(ids, size, generator)
-    return segment.repeat(mixture.length // size + 1)[: mixture.length - 1]
+        return torch.randint(BOS_ID + 1, vocab, (size,), generator=generator)
+    return stretch(ids, size, generator)
+
+
+def repeated_row(ids: Tensor, mixture: Mixture, vocab: int, random: bool, generator: torch.Generator) -> Tensor:
+    """Segments, each as often as the mixture says, cut at the end of the row."""
+    row = torch.empty(0, dtype=torch.int64)
+    while len(row) < mixture.length - 1:
+        row = torch.cat([row, segment(ids, mixture, vocab, random, generator).repeat(mixture.copies)])
+    return row[: mixture.length - 1]
 
 
 def batch(ids: Tensor, mixture: Mixture, vocab: int, generator: torch.Generator) -> Tensor:
-    """One batch of token ids [row, position]; each row is BOS, then text or a repeated segment."""
+    """One batch of token ids [row, position]; each row is BOS, then text or repeated segments."""
     copies = round(mixture.rows * mixture.repeated)
     rows = [repeated_row(ids, mixture, vocab, row % 2 == 0, generator) for row in range(copies)]
     rows += [stretch(ids, mixture.length - 1, generator) for _ in range(mixture.rows - copies)]

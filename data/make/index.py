@@ -8,6 +8,7 @@ path. A file that no rule knows stops the script: nothing enters `data/` without
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -17,6 +18,7 @@ from corpus import DATA, sha256
 
 INDEX = DATA / "index.toml"
 PUBLIC_DOMAIN = "public domain"
+EXCERPT = "python data/make/excerpt.py --austen austen.txt --kjv kjv.txt"
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,14 @@ class Rule:
 RULES = (
     Rule("make/*", "MIT", "written for this repository", "written by hand"),
     Rule("LICENSES.md", "MIT", "written for this repository", "written by hand"),
-    Rule("text/austen-*", PUBLIC_DOMAIN, "Jane Austen, the six novels (corpus austen.txt)",
-         "python data/make/excerpt.py --austen austen.txt --kjv kjv.txt"),
-    Rule("text/kjv-*", PUBLIC_DOMAIN, "The Bible, King James Version (corpus kjv.txt)",
-         "python data/make/excerpt.py --austen austen.txt --kjv kjv.txt"),
-    Rule("toy/*", "MIT", "trained by this repository on the corpora austen.txt and kjv.txt",
-         "python data/make/toy.py --text austen.txt kjv.txt --seed 0"),
+    Rule("text/austen-*", PUBLIC_DOMAIN, "Jane Austen, the six novels (corpus austen.txt)", EXCERPT),
+    Rule("text/kjv-*", PUBLIC_DOMAIN, "The Bible, King James Version (corpus kjv.txt)", EXCERPT),
+    Rule(
+        "toy/*",
+        "MIT",
+        "trained by this repository on the corpora austen.txt and kjv.txt",
+        "python data/make/toy.py --text austen.txt kjv.txt --seed 0",
+    ),
 )
 
 CORPORA = (
@@ -90,7 +94,7 @@ def entry(path: Path) -> dict[str, str | int]:
 
 
 def toml_table(name: str, fields: dict[str, str | int]) -> str:
-    rows = (f'{key} = {value if isinstance(value, int) else f"{chr(34)}{value}{chr(34)}"}' for key, value in fields.items())
+    rows = (f"{key} = {json.dumps(value)}" for key, value in fields.items())  # JSON's form of a string is TOML's too
     return f"[[{name}]]\n" + "\n".join(rows) + "\n"
 
 

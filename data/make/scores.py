@@ -40,9 +40,7 @@ def token_losses(logits: Tensor, ids: Tensor) -> Tensor:
 
 def by_label(scores: Tensor) -> dict[str, float]:
     return {
-        f"L{layer}H{head}": round(float(value), 4)
-        for layer, row in enumerate(scores)
-        for head, value in enumerate(row)
+        f"L{layer}H{head}": round(float(value), 4) for layer, row in enumerate(scores) for head, value in enumerate(row)
     }
 
 

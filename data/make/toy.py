@@ -3,7 +3,7 @@
     python data/make/toy.py                                  # on the excerpt in data/text
     python data/make/toy.py --text austen.txt kjv.txt        # on the full corpora, as shipped
 
-The model reads text and, in two rows of five, segments that repeat. To foretell a repeat it
+The model reads text and, in half of its rows, segments that repeat. To foretell a repeat it
 must form the induction circuit: a head of layer 0 that marks each token with the one before,
 and heads of layer 1 that find the earlier place and send what followed. Three choices make
 it form within a thousand steps: tied embeddings (one map then copies every token), rows
@@ -37,8 +37,8 @@ LEARNING_RATE = 3e-3
 WARM_UP = 50
 INITIAL_STD = 0.05
 STEPS = 4000
-SHORT = Mixture(rows=32, length=64, repeated=0.5, shortest=8, longest=31)
-LONG = Mixture(rows=10, length=CONTEXT, repeated=0.4, shortest=16, longest=127)
+SHORT = Mixture(rows=32, length=64, repeated=0.5, copies=8, shortest=8, longest=31)
+LONG = Mixture(rows=10, length=CONTEXT, repeated=0.5, copies=2, shortest=16, longest=100)
 SHORT_STEPS = 1200
 CHECKPOINTS = (0, 100, 200, 400, 800, 900, 1000, 1200, 2000, STEPS)
 TRACKING_SEEDS = (100,)
@@ -79,7 +79,7 @@ def learning_rate(step: int, steps: int) -> float:
     """Share of the highest rate: linear warm-up, then half a cosine down to a fiftieth."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
-    return 0.02 + 0.49 * (1 + math.cos(math.pi * (step - WARM_UP) / (steps - WARM_UP)))
+    return 0.02 + 0.49 * (1 + math.cos(math.pi * (step - WARM_UP) / max(1, steps - WARM_UP)))
 
 
 def optimiser(model: LlamaForCausalLM) -> torch.optim.AdamW:
@@ -101,7 +101,9 @@ def save_checkpoint(model: LlamaForCausalLM, folder: Path) -> None:
     (folder / "generation_config.json").unlink()
 
 
-def train(model: LlamaForCausalLM, ids: torch.Tensor, held_out: dict, args: argparse.Namespace, generator: torch.Generator) -> list[dict]:
+def train(
+    model: LlamaForCausalLM, ids: torch.Tensor, held_out: dict, args: argparse.Namespace, generator: torch.Generator
+) -> list[dict]:
     """Train in place, writing the checkpoints; the course of the scores is returned."""
     adam, course = optimiser(model), []
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: learning_rate(step, args.steps))
@@ -136,7 +138,9 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, report: di
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", type=Path, nargs="+", default=EXCERPTS, help="training text; held-out chapters are taken out")
+    parser.add_argument(
+        "--text", type=Path, nargs="+", default=EXCERPTS, help="training text; held-out chapters are taken out"
+    )
     parser.add_argument("--out", type=Path, default=DATA / "toy")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
