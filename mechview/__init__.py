@@ -21,6 +21,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.load": ["Model", "from_arrays", "from_bridge", "load", "open_weights", "wrap"],
         "models.trace": ["Trace"],
         "models.tracing": ["trace", "traces"],
+        "residual.attend": ["ScoreLedger", "score_ledger"],
+        "residual.ledger": ["Ledger", "ledger"],
+        "residual.lens": ["Lens", "lens"],
+        "residual.shares": ["Shares", "shares"],
     },
 )
 __all__ += ["__version__"]

@@ -82,10 +82,12 @@ def layer_parity(seen: Trace, layer: int, stack: Stack, fold: bool = True) -> li
     several = len(seen.weights.shape.stacks) > 1
     rows = []
     for head in range(len(own)):
-        where = dict(stack=stack, layer=layer, head=head, kv_head=int(weights.kv_head[head]))
-        label = head_label(layer, head, stack, several)
-        rows.append(ParityRow("pattern", relative(rebuilt[head], capture.pattern[head]), label=label, **where))
-        rows.append(ParityRow("message", relative(writes[head], own[head]), label=label, **where))
+        group, label = int(weights.kv_head[head]), head_label(layer, head, stack, several)
+        errors = {
+            "pattern": relative(rebuilt[head], capture.pattern[head]),
+            "message": relative(writes[head], own[head]),
+        }
+        rows += [ParityRow(name, error, stack, layer, head, group, label) for name, error in errors.items()]
     label = head_label(layer, 0, stack, several).removesuffix("H0")
     total = own.double().sum(0) + seen.bias_write(layer, stack).double()
     added = as_added(capture.written.double(), capture, weights)

@@ -24,11 +24,13 @@ from mechview.models.reader import check_layer
 from mechview.models.weights import (
     IDENTITY_NORM,
     AttentionWeights,
+    HasWeights,
     HeadNorm,
     ModelWeights,
     NormWeights,
     Rotary,
     Stack,
+    weights_of,
 )
 
 HALF = (torch.float16, torch.bfloat16)
@@ -103,7 +105,7 @@ class HeadFactors:
 
 
 def head_factors(
-    weights: ModelWeights, *, layer: int, head: int, fold: bool = True, stack: Stack = "decoder"
+    weights: ModelWeights | HasWeights, *, layer: int, head: int, fold: bool = True, stack: Stack = "decoder"
 ) -> HeadFactors:
     """Factors of one head; reads that layer's attention and nothing else.
 
@@ -112,7 +114,7 @@ def head_factors(
         fold: fold the norms around the layer into the maps (see the module's text).
         stack: `decoder`, `encoder` or `cross`; models with one stack ignore it.
     """
-    weights = getattr(weights, "weights", weights)
+    weights = weights_of(weights)
     stack = check_layer(weights.shape, layer, stack)
     heads = weights.shape.n_heads
     if not 0 <= head < heads:
@@ -121,10 +123,10 @@ def head_factors(
 
 
 def layer_factors(
-    weights: ModelWeights, *, layer: int, fold: bool = True, stack: Stack = "decoder"
+    weights: ModelWeights | HasWeights, *, layer: int, fold: bool = True, stack: Stack = "decoder"
 ) -> list[HeadFactors]:
     """Factors of every head of a layer, read once."""
-    weights = getattr(weights, "weights", weights)
+    weights = weights_of(weights)
     attention = weights.attention(layer, check_layer(weights.shape, layer, stack))
     return [factor_head(attention, h, fold, len(weights.shape.stacks) > 1) for h in range(weights.shape.n_heads)]
 

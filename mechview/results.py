@@ -14,8 +14,8 @@ from typing import Any
 from mechview.errors import UsageError
 
 Maker = Callable[[Any], Any]
-FRAMES: dict[type, Maker] = {}
-FIGURES: dict[type, Maker] = {}
+FRAMES: dict[str, Maker] = {}
+FIGURES: dict[str, Maker] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +45,29 @@ class Result:
         return [key for key in keys if key in self.frame().columns]
 
 
-def frame_of(kind: type) -> Callable[[Maker], Maker]:
+def frame_of(kind: type | str) -> Callable[[Maker], Maker]:
     """Register the function that turns results of this type into a frame."""
     return _register(FRAMES, kind)
 
 
-def figure_of(kind: type) -> Callable[[Maker], Maker]:
+def figure_of(kind: type | str) -> Callable[[Maker], Maker]:
     """Register the function that turns results of this type into a figure."""
     return _register(FIGURES, kind)
 
 
-def _register(registry: dict[type, Maker], kind: type) -> Callable[[Maker], Maker]:
+def _register(registry: dict[str, Maker], kind: type | str) -> Callable[[Maker], Maker]:
+    """Kept by name, so that figures can be registered without importing what computes the numbers."""
+
     def add(maker: Maker) -> Maker:
-        registry[kind] = maker
+        registry[kind if isinstance(kind, str) else kind.__name__] = maker
         return maker
 
     return add
 
 
-def _maker(registry: dict[type, Maker], module: str, result: Result) -> Maker:
+def _maker(registry: dict[str, Maker], module: str, result: Result) -> Maker:
     importlib.import_module(module)
-    if type(result) not in registry:
-        raise UsageError(f"{type(result).__name__} has no such view")
-    return registry[type(result)]
+    name = type(result).__name__
+    if name not in registry:
+        raise UsageError(f"{name} has no such view")
+    return registry[name]

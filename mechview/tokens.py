@@ -37,7 +37,8 @@ def shorten(shown: str, longest: int = LONGEST) -> str:
 def _visible(char: str) -> str:
     kind = unicodedata.category(char)
     if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+        code = ord(char)
+        return f"\\x{code:02x}" if code < 2**8 else f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
     return "␣" if kind == "Zs" else char
 
 
@@ -59,8 +60,8 @@ def token_text(token_id: int, tokenizer: Any) -> tuple[str, str]:
     if raw is None:
         return f"#{token_id}", f"#{token_id}"
     raw = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-    if token_id in set(getattr(tokenizer, "all_special_ids", [])):
-        return raw, show(raw)
+    if token_id in {*getattr(tokenizer, "all_special_ids", ()), *getattr(tokenizer, "added_tokens_decoder", ())}:
+        return raw, show(raw)  # added tokens are kept as text, also in a vocabulary of bytes
     data = token_bytes(raw, tokenizer)
     if data is None:
         text = raw.replace("▁", " ")

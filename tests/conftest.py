@@ -67,6 +67,10 @@ def float64_throughout(monkeypatch):
     """The original library with its float32 islands (norms, rotary angles, softmax) computed in float64."""
     import torch
 
+    single = torch.float32
     monkeypatch.setattr(torch, "float32", torch.float64)
     monkeypatch.setattr(torch, "float", torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(single)

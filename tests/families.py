@@ -25,7 +25,9 @@ class Family:
 
     def build(self, seed: int = 0, dtype: torch.dtype = torch.float32, attention: str = "eager") -> nn.Module:
         torch.manual_seed(seed)
-        config = getattr(hf, self.config)(vocab_size=VOCAB, attn_implementation=attention, **self.settings)
+        config = getattr(hf, self.config)(
+            vocab_size=VOCAB, attn_implementation=attention, experts_implementation="eager", **self.settings
+        )
         return perturb(getattr(hf, self.model)(config).eval().to(dtype), seed)
 
 

@@ -20,8 +20,7 @@ from mechview.checks import Parity
 from mechview.errors import HeadError
 from mechview.factors import HeadFactors, layer_factors
 from mechview.lowrank import LowRank
-from mechview.models.load import Model
-from mechview.models.weights import ModelShape, ModelWeights, Stack
+from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
 from mechview.results import Result
 
 NULL_DRAWS = 8
@@ -72,10 +71,11 @@ class HeadTable(Result):
 
 
 def head_table(
-    weights: ModelWeights | Model,
+    weights: ModelWeights | HasWeights,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
+    stack: Stack | None = None,
     fold: bool = True,
     offset: int = 0,
     parity: Parity | None = None,
@@ -86,17 +86,18 @@ def head_table(
     Args:
         layers: layers to read, all unless given.
         heads: `(layer, head)` pairs to keep.
+        stack: the one stack to read, of a model with several; all unless given.
         offset: where a rotary pattern is taken.
         parity: errors to stand beside the heads, from `mv.parity`.
     """
     source = getattr(weights, "source", None)
-    weights = getattr(weights, "weights", weights)
+    weights = weights_of(weights)
     wanted = _wanted(weights.shape, layers, heads)
     rows: list[HeadRow] = []
     dtype = ""
-    for stack in weights.shape.stacks:
-        for layer in (n for n in wanted if n < weights.shape.layers(stack)):
-            factors = layer_factors(weights, layer=layer, fold=fold, stack=stack)
+    for name in [stack] if stack else weights.shape.stacks:
+        for layer in (n for n in wanted if n < weights.shape.layers(name)):
+            factors = layer_factors(weights, layer=layer, fold=fold, stack=name)
             dtype = str(factors[0].output.dtype).removeprefix("torch.")
             rows += [row for row in layer_rows(factors, offset, parity) if heads is None or (layer, row.head) in heads]
     generator = torch.Generator().manual_seed(seed)

@@ -240,8 +240,8 @@ def _frequencies(base: float, width: int, length: int | None) -> tuple[Tensor, f
 
 
 @torch.no_grad()
-def run_arrays(weights: ArrayWeights, ids: Sequence[int] | Int[Tensor, "pos"]) -> Capture:
-    """One forward pass over one prompt; half-precision models are computed in float32.
+def run_arrays(weights: ArrayWeights, ids: Array) -> Capture:
+    """One forward pass over one prompt, its token ids `[pos]`; half-precision models are computed in float32.
 
     Raises:
         PromptError: the prompt is empty, longer than the model's positions, or not of its token ids.
@@ -289,7 +289,7 @@ def _affine(x: Tensor, W: Tensor, b: Tensor | None, axes: str = "pos d_in, d_in 
     return product if b is None else product + b
 
 
-def _checked_ids(ids: Sequence[int] | Int[Tensor, "pos"], shape: ModelShape) -> Int[Tensor, "pos"]:
+def _checked_ids(ids: Array, shape: ModelShape) -> Int[Tensor, "pos"]:
     tokens = torch.as_tensor(ids)
     if tokens.ndim != 1 or not len(tokens) or tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8):
         raise PromptError("a prompt is a non-empty list of integer token ids, without a batch axis")

@@ -94,7 +94,7 @@ class FolderTensors:
             return []
         try:
             names = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise ModelError(f"{index} is not an index of weight files") from None
         outside = next((n for n in names if Path(str(n)).name != n), None)
         if outside is not None:
@@ -117,7 +117,7 @@ def read_config(folder: Path) -> Any:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         family = raw["model_type"]
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
         raise ModelError(f"{path} is not a model configuration") from None
     if "quantization_config" in raw:
         method = dict(raw["quantization_config"] or {}).get("quant_method", "unknown")
@@ -129,7 +129,7 @@ def _parse(path: Path, folder: Path, family: str) -> Any:
     from transformers import AutoConfig
 
     from mechview.errors import UnsupportedError
-    from mechview.models.layouts import REFUSED
+    from mechview.models.families import REFUSED
 
     if family in REFUSED:
         raise UnsupportedError(f"{family} is not supported: {REFUSED[family]}")

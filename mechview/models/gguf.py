@@ -53,10 +53,13 @@ def _convert(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from mechview.models.modules import quiet_library
+
     where: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     try:
-        model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **where)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
+        with quiet_library():
+            model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **where)
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
     except Exception as error:  # the reader raises whatever a malformed file provokes
         raise ModelError(
             f"{path.name} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}"
@@ -68,5 +71,6 @@ def _convert(path: Path, folder: Path) -> None:
         plain = type(model)(config)
     plain.load_state_dict(state, assign=True)
     plain.tie_weights()
-    plain.save_pretrained(folder)
+    with quiet_library():
+        plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

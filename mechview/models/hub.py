@@ -35,9 +35,8 @@ def hub_folder(name: str, revision: str | None, offline: bool) -> tuple[Path, st
 
 def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
     """Commit and weight files according to the hub; no commit when it cannot be reached."""
-    import httpx
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HTTPError, OfflineModeIsEnabled
 
     try:
         info = HfApi().model_info(name, revision=revision, timeout=ASK_SECONDS)
@@ -48,7 +47,7 @@ def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
         if status < 500:
             raise ModelError(f"the hub has no model {name} at revision {revision or 'main'} ({status})") from None
         return None, ()
-    except (OSError, httpx.HTTPError, OfflineModeIsEnabled):
+    except (OSError, HTTPError, OfflineModeIsEnabled):
         return None, ()
     files = tuple(file.rfilename for file in info.siblings or ())
     safe = tuple(f for f in files if f.endswith(".safetensors") and "/" not in f)
@@ -57,10 +56,11 @@ def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
 
 def _download(name: str, commit: str, weights: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError
 
     try:
         return Path(snapshot_download(name, revision=commit, allow_patterns=[*SMALL_FILES, *weights]))
-    except OSError as error:
+    except (OSError, HTTPError) as error:
         raise ModelError(f"downloading {name} failed: {error}") from None
 
 

@@ -19,14 +19,16 @@ from torch import Tensor, nn
 from mechview.errors import ModelError, UnsupportedError
 from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
-from mechview.models.checkpoint import FolderTensors, read_config
-from mechview.models.modules import ModuleTensors, has_head, shared_copy
+from mechview.models.checkpoint import read_config
+from mechview.models.experts import file_tensors
+from mechview.models.modules import ModuleTensors, has_head, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
 from mechview.models.weights import ModelShape, ModelWeights
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+WITH_UNEMBEDDING = ("LMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForPreTraining")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def load(
     Raises:
         ModelError: not found or not readable. UnsupportedError: an architecture out of reach.
     """
+    number = as_dtype(dtype or torch.float32)
     source = resolve(spec, revision=revision, offline=offline)
     weights = open_folder(source)
     return Model(
@@ -115,7 +118,7 @@ def load(
         weights=weights,
         tokenizer=read_tokenizer(source.config_folder or _folder(source)),
         device=device,
-        _open_module=lambda: load_module(source, weights, device, as_dtype(dtype or torch.float32)),
+        _open_module=lambda: load_module(source, weights, device, number),
         _open_bridge=_bridge_of(weights.config),
     )
 
@@ -173,8 +176,9 @@ def open_weights(spec: str | Path, *, revision: str | None = None, offline: bool
 def open_folder(source: Source) -> NamedWeights:
     folder = _folder(source)
     config = read_config(source.config_folder or folder)
-    bare = str((getattr(config, "architectures", None) or [""])[0]).endswith("Model")
-    weights = NamedWeights(FolderTensors(folder), config, has_head=not bare)
+    names = getattr(config, "architectures", None) or []
+    headed = not names or any(kind in names[0] for kind in WITH_UNEMBEDDING)
+    weights = NamedWeights(file_tensors(folder, config), config, headed)
     weights.shape  # refuses an unknown family before any tensor is read
     return weights
 
@@ -184,18 +188,21 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     import transformers
 
     folder, config = _folder(source), weights.config
+    weights.source.names()  # opens every file: damage and code in pickles are refused here, with the file's name
     names = getattr(config, "architectures", None) or []
     kind = getattr(transformers, names[0], None) if names else None
     config._attn_implementation = "eager"
     try:
-        module, info = (kind or transformers.AutoModelForCausalLM).from_pretrained(
-            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-        )
+        with quiet_library():
+            module, info = (kind or transformers.AutoModelForCausalLM).from_pretrained(
+                folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            )
     except Exception as error:  # the library raises many kinds on damaged files
         first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(f"{source.name} cannot be loaded: {first}") from None
-    if info["missing_keys"]:
-        raise ModelError(f"the checkpoint of {source.name} lacks {sorted(info['missing_keys'])[0]} and would be random")
+    missing = sorted(name for name in info["missing_keys"] if "pooler." not in name)  # BERT's, which nothing here reads
+    if missing:
+        raise ModelError(f"the checkpoint of {source.name} lacks {missing[0]} and would be random")
     check_finite(module)
     return module.eval().to(device)
 

@@ -9,8 +9,12 @@ weight is held twice.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,31 +23,47 @@ from mechview.errors import ModelError
 
 
 def shared_copy(module: nn.Module) -> nn.Module:
-    """A deep copy in evaluation mode and eager attention whose tensors share the original's storage.
+    """A deep copy in evaluation mode and eager attention whose parameters share the original's storage.
 
-    Hooks the caller has registered are not copied: they would fire on mechview's passes.
+    Buffers are copied: some rotary embeddings write into theirs. Hooks the caller has registered are left
+    out: they would fire on mechview's passes, and what they hold need not be copyable.
     """
-    memo: dict[int, object] = {}
-    for tensor in [*module.parameters(), *module.buffers()]:
-        alias = tensor.detach()
-        memo[id(tensor)] = nn.Parameter(alias, requires_grad=False) if isinstance(tensor, nn.Parameter) else alias
-    duplicate = copy.deepcopy(module, memo)
-    for part in duplicate.modules():
-        for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks):
-            hooks.clear()
-    duplicate.eval()
-    if hasattr(duplicate, "set_attn_implementation"):
-        duplicate.set_attn_implementation("eager")
+    memo: dict[int, object] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()}
+    for part in module.modules():
+        for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks):
+            memo[id(hooks)] = OrderedDict()
+    duplicate = copy.deepcopy(module, memo).eval()
+    choose_eager(duplicate)
     return duplicate
 
 
+def choose_eager(module: nn.Module) -> None:
+    """Eager attention, the only kind that returns patterns.
+
+    Raises:
+        ModelError: the module was built in a kind of attention that cannot be changed afterwards.
+    """
+    config: Any = getattr(module, "config", None)
+    kind = getattr(config, "_attn_implementation", "eager")
+    if kind == "eager":
+        return
+    if module._can_set_attn_implementation():
+        module.set_attn_implementation("eager")
+    elif kind == "sdpa":  # one class for both, which asks the configuration at each pass
+        config._attn_implementation = "eager"
+    else:
+        raise ModelError(f"{type(module).__name__} was built with {kind}; build it with attn_implementation='eager'")
+
+
 def reset_dynamic_rotary(module: nn.Module) -> None:
-    """Dynamic rotary scaling remembers the longest prompt it has seen; a pass must not depend on that."""
+    """Scaled rotary positions remember the longest prompt they have seen; a pass must not depend on that."""
     for part in module.modules():
-        original = getattr(part, "original_inv_freq", None)
-        if isinstance(original, Tensor) and hasattr(part, "original_max_seq_len"):
-            part.inv_freq = original
-            part.max_seq_len_cached = part.original_max_seq_len
+        held = {**vars(part), **part._buffers}
+        for name in [name for name in held if name.endswith("original_inv_freq")]:
+            kind = name.removesuffix("original_inv_freq")  # Gemma-3 keeps one set per kind of layer
+            setattr(part, f"{kind}inv_freq", held[name].clone())  # longrope writes into it in place
+            if hasattr(part, "original_max_seq_len"):
+                setattr(part, f"{kind}max_seq_len_cached", part.original_max_seq_len)
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,20 @@ def has_head(module: nn.Module) -> bool:
     """Whether the module has an unembedding."""
     finder = getattr(module, "get_output_embeddings", None)
     return finder is not None and finder() is not None
+
+
+@contextmanager
+def quiet_library() -> Iterator[None]:
+    """The library's own progress bars off: they would mix with results, and with mechview's progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @torch.no_grad()

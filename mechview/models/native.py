@@ -51,7 +51,7 @@ class Plan:
         handles = []
         try:
             for kind, path in sorted(self._wanted()):
-                part = self._find(path)
+                part = find_module(self.module, path, self.weights.layout.base)
                 handles.append(
                     part.register_forward_pre_hook(self._before(path), with_kwargs=True)
                     if kind == "in"
@@ -75,11 +75,11 @@ class Plan:
                 if stack != "cross":
                     mlp[stack, layer] = self._mlp(stack, layer)
                     post[stack, layer] = self._said("out", self._block(stack, layer).removesuffix("."), stack, layer)
-        logits = getattr(output, "logits", None)
+        logits = getattr(output, "logits", None) if self.weights.has_head else None  # else another task's
         return Capture(attention, mlp, post, None if logits is None else logits[0], "forward hooks")
 
     def _attention(self, stack: Stack, layer: int, pattern: Tensor) -> AttentionCapture:
-        names, block = self._names(stack), self._block(stack, layer)
+        names, block = stack_names(self.weights.layout, stack), self._block(stack, layer)
         reads = self._said("in", block + query_module(names), stack, layer)
         source = reads if stack != "cross" else self._said("in", f"{block}{names.key}", stack, layer)
         z = self._said("in", block + names.output, stack, layer)
@@ -94,14 +94,14 @@ class Plan:
         )
 
     def _mlp(self, stack: Stack, layer: int) -> MlpCapture:
-        block, names = self._block(stack, layer), self._layout(stack).mlp
-        stream = self._said("in", block + mlp_reader(self._layout(stack)), stack, layer)
+        block, names = self._block(stack, layer), stack_layout(self.weights.layout, stack).mlp
+        stream = self._said("in", block + mlp_reader(stack_layout(self.weights.layout, stack)), stack, layer)
         return MlpCapture(stream, self._said("out", block + names.module, stack, layer))
 
     def _wanted(self) -> set[tuple[str, str]]:
         wanted = set()
         for stack in self.weights.shape.stacks:
-            names, layout = self._names(stack), self._layout(stack)
+            names, layout = stack_names(self.weights.layout, stack), stack_layout(self.weights.layout, stack)
             for layer in range(self.weights.shape.layers(stack)):
                 block = self._block(stack, layer)
                 wanted |= {
@@ -135,24 +135,28 @@ class Plan:
 
         return hook
 
-    def _find(self, path: str) -> nn.Module:
-        for name in (path, path.removeprefix(self.weights.layout.base)):
-            try:
-                return self.module.get_submodule(name)
-            except AttributeError:
-                continue
-        raise ModelError(f"this version of transformers has no module {path}; mechview cannot listen to it")
-
-    def _layout(self, stack: Stack) -> Layout:
-        layout = self.weights.layout
-        return layout.encoder if stack == "encoder" and layout.encoder else layout
-
-    def _names(self, stack: Stack) -> AttentionNames:
-        layout = self._layout(stack)
-        return layout.cross if stack == "cross" and layout.cross else layout.attention
-
     def _block(self, stack: Stack, layer: int) -> str:
-        return block_path(self.weights.config, self._layout(stack), self.weights.shape, layer)
+        layout = stack_layout(self.weights.layout, stack)
+        return block_path(self.weights.config, layout, self.weights.shape, layer)
+
+
+def find_module(module: nn.Module, path: str, base: str) -> nn.Module:
+    """The part at a path of the full model; a bare model leaves out `base`."""
+    for name in (path, path.removeprefix(base)):
+        try:
+            return module.get_submodule(name)
+        except AttributeError:
+            continue
+    raise ModelError(f"this version of transformers has no module {path}; mechview cannot listen to it")
+
+
+def stack_layout(layout: Layout, stack: Stack) -> Layout:
+    return layout.encoder if stack == "encoder" and layout.encoder else layout
+
+
+def stack_names(layout: Layout, stack: Stack) -> AttentionNames:
+    chosen = stack_layout(layout, stack)
+    return chosen.cross if stack == "cross" and chosen.cross else chosen.attention
 
 
 def query_module(names: AttentionNames) -> str:

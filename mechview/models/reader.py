@@ -59,14 +59,15 @@ class NamedWeights:
         block = block_path(self.config, tensors.layout, self.shape, layer)
         heads, kv_heads = self.shape.n_heads, self.shape.n_kv_heads
         (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = query_key_value(tensors, block, names, self.shape)
+        W_O = tensors.matrix(block + names.output, finite=False)
         numbers = layer_numbers(self.config, tensors.layout, self.shape, layer)
         return AttentionWeights(
             layer=layer,
             stack=stack,
-            W_Q=_split(W_Q, heads, f"layer {layer}: W_Q"),
-            W_K=_split(W_K, kv_heads, f"layer {layer}: W_K"),
-            W_V=_split(W_V, kv_heads, f"layer {layer}: W_V"),
-            W_O=_split(tensors.matrix(block + names.output, finite=False).mT, heads, f"layer {layer}: W_O").mT,
+            W_Q=_split(W_Q, heads, self.shape, f"layer {layer}: W_Q"),
+            W_K=_split(W_K, kv_heads, self.shape, f"layer {layer}: W_K"),
+            W_V=_split(W_V, kv_heads, self.shape, f"layer {layer}: W_V"),
+            W_O=_split(W_O.mT, heads, self.shape, f"layer {layer}: W_O transposed").mT,
             b_Q=_split_bias(b_Q, heads),
             b_K=_split_bias(b_K, kv_heads),
             b_V=_split_bias(b_V, kv_heads),
@@ -152,10 +153,9 @@ def split_fused(W: Float[Tensor, "d_in d_fused"], fused: Fused, shape: ModelShap
 
 
 def _head_norm(tensors: NamedTensors, block: str, name: str | None, heads: int) -> HeadNorm | None:
-    gain = None if name is None else tensors.gain(block + name)
-    if gain is None:
+    if name is None or getattr(tensors.config, "use_qk_norm", True) is False:  # an option of Cohere
         return None
-    layout = tensors.layout
+    gain, layout = tensors.gain(block + name), tensors.layout
     per_head = gain.reshape(heads, -1) if layout.qk_norm_across_heads or gain.ndim == 2 else gain.expand(heads, -1)
     return HeadNorm(layout.norm, per_head, norm_eps(tensors.config), layout.qk_norm_across_heads)
 
@@ -169,9 +169,12 @@ def _position_bias(
     return RelativeBias(table, int(tensors.config.relative_attention_max_distance), stack == "encoder")
 
 
-def _split(W: Float[Tensor, "d_in d_out"], heads: int, where: str) -> Float[Tensor, "_head d_in d_head"]:
-    if W.shape[1] % heads:
-        raise ModelError(f"{where} has {W.shape[1]} columns, which {heads} heads cannot share")
+def _split(
+    W: Float[Tensor, "d_in d_out"], heads: int, shape: ModelShape, where: str
+) -> Float[Tensor, "_head d_in d_head"]:
+    promised = [shape.d_model, heads * shape.d_head]
+    if list(W.shape) != promised:
+        raise ModelError(f"{where} is {list(W.shape)}, but the configuration says {promised}: d_model, heads x d_head")
     split = rearrange(W, "d_in (head d_head) -> head d_in d_head", head=heads)
     bad = (~torch.isfinite(split)).sum((1, 2))
     if bad.any():

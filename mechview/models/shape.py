@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mechview.errors import ModelError, UnsupportedError
-from mechview.models.layouts import LAYOUTS, REFUSED, Layout
+from mechview.models.families import LAYOUTS, REFUSED
+from mechview.models.layouts import Layout
 from mechview.models.weights import Alibi, ModelShape, Rotary, Stack
 
 Config = Any  # transformers' configuration; untyped on purpose, its fields vary by family
@@ -31,14 +33,14 @@ def choose_layout(config: Config) -> Layout:
         raise UnsupportedError(f"{family} is not supported: {REFUSED[family]}")
     variant = VARIANTS.get(family, lambda _: family)(config)
     if variant not in LAYOUTS:
-        known = ", ".join(sorted({name.split("_post")[0] for name in LAYOUTS}))
+        known = ", ".join(sorted(n for n in LAYOUTS if not any(n.startswith(f"{other}_") for other in LAYOUTS)))
         raise UnsupportedError(f"{family} is not in mechview's table of families ({known})")
     return LAYOUTS[variant]
 
 
 def _falcon(config: Config) -> str:
     if config.new_decoder_architecture:
-        return "falcon_two_norms" if config.num_ln_in_parallel_attn != 1 else "falcon_parallel"
+        return "falcon_two_norms" if config.num_ln_in_parallel_attn != 1 else "falcon_one_norm"
     return "falcon_parallel" if config.parallel_attn else "falcon"
 
 
@@ -64,11 +66,30 @@ def _albert(config: Config) -> str:
     return "albert"
 
 
+def _opt(config: Config) -> str:
+    if not config.do_layer_norm_before:
+        return "opt_post"
+    return "opt_no_final_norm" if config._remove_final_layer_norm else "opt"
+
+
+def _bloom(config: Config) -> str:
+    if config.apply_residual_connection_post_layernorm:
+        raise UnsupportedError("bloom whose blocks add to the norm of the stream is not supported: no stream remains")
+    return "bloom"
+
+
+def _gpt2(config: Config) -> str:
+    return "gpt2_scaled" if config.scale_attn_by_inverse_layer_idx or not config.scale_attn_weights else "gpt2"
+
+
 VARIANTS: dict[str, Callable[[Config], str]] = {
     "falcon": _falcon,
     "phi": _phi,
     "albert": _albert,
-    "opt": lambda c: "opt" if c.do_layer_norm_before else "opt_post",
+    "opt": _opt,
+    "bloom": _bloom,
+    "gpt2": _gpt2,
+    "bert": lambda c: "bert_decoder" if c.is_decoder else "bert",
     "gpt_neox": lambda c: "gpt_neox" if c.use_parallel_residual else "gpt_neox_sequential",
 }
 
@@ -198,6 +219,7 @@ def _rotary(config: Config, layout: Layout, shape: ModelShape, layer: int) -> Ro
     width = int(getattr(config, "rotary_dim", None) or shape.d_head * share)
     base = float(parameters.get("rope_theta") or getattr(config, "rope_theta", None) or 10_000.0)
 
+    @cache
     def frequencies(length: int | None) -> tuple[Tensor, float]:
         if kind == "default":
             return 1.0 / base ** (torch.arange(0, width, 2, dtype=torch.float32) / width), 1.0

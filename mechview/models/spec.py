@@ -52,7 +52,7 @@ def resolve(spec: str, *, revision: str | None = None, offline: bool = False) ->
         return Source(spec, "gguf", gguf_folder(path))
     if spec in bundled_models() and not Path(spec).is_dir():
         return _bundled(spec, revision)
-    if Path(spec).expanduser().is_dir():
+    if spec and Path(spec).expanduser().is_dir():
         _no_revision(spec, revision)
         return Source(spec, "folder", Path(spec).expanduser())
     if spec.startswith((".", "/", "~")) or "\\" in spec:

@@ -50,20 +50,24 @@ class NamedTensors:
         W = self.read(module + ".weight", finite)
         return W if self.layout.linear == "in out" else W.mT
 
-    def gain(self, name: str) -> Tensor | None:
-        gain = self.optional(name + ".weight")
-        return gain.float() + self.layout.gain_offset if gain is not None and self.layout.gain_offset else gain
+    def gain(self, name: str) -> Tensor:
+        gain = self.read(name + ".weight")
+        return gain.float() + self.layout.gain_offset if self.layout.gain_offset else gain
 
     def norm(self, block: str, name: str | None) -> NormWeights:
         """A norm of the stream; the identity where the family has none."""
         if name is None:
             return IDENTITY_NORM
         path = block + name
-        return NormWeights(self.layout.norm, self.gain(path), self.optional(path + ".bias"), norm_eps(self.config))
+        plain = getattr(self.config, "layer_norm_elementwise_affine", True) is False  # OPT
+        gain = None if plain else self.gain(path)
+        return NormWeights(self.layout.norm, gain, self.optional(path + ".bias"), norm_eps(self.config))
 
     def _find(self, name: str) -> str | None:
         names = self.source.names()
-        return next((n for n in (name, name.removeprefix(self.layout.base)) if n in names), None)
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        spellings = [spelling.removeprefix(base) for spelling in (name, old) for base in ("", self.layout.base)]
+        return next((spelling for spelling in spellings if spelling in names), None)
 
 
 def numeric(tensor: Tensor, name: str) -> Tensor:

@@ -6,8 +6,8 @@ families that have one applied at that position's own scale, and without the out
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -34,6 +34,7 @@ class Trace:
     tokens: tuple[Token, ...]
     source_tokens: tuple[Token, ...] = ()
     bos: bool = False
+    tokenizer: Any | None = field(default=None, repr=False, compare=False)
 
     @property
     def stack(self) -> Stack:
@@ -95,6 +96,7 @@ class Trace:
         stack = check_layer(self.weights.shape, layer, stack or self.stack)
         if point == "pre":
             return self.capture.attention[stack, layer].stream
+        stack = "decoder" if stack == "cross" else stack  # one block of the decoder holds both attentions
         if point == "mid":
             if self.weights.shape.placement == "parallel":
                 raise UsageError("a parallel block has no mid stream: attention and MLP read the same one")

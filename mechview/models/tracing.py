@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from mechview.models.trace import Trace
 from mechview.tokens import describe
 
 Prompt = str | Sequence[int] | Tensor
-Bos = Literal["auto", "yes", "no"]
+Bos = str  # auto, yes or no; checked where a prompt is read
 
 
 def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
@@ -33,11 +33,13 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
     added = bool(ids) and isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None)
     if not model.shape.n_encoder_layers:
         capture = model.capture(torch.tensor(ids, device=model.device))
-        return Trace(model.name, model.weights, capture, describe(ids, model.tokenizer), bos=added)
+        return Trace(
+            model.name, model.weights, capture, describe(ids, model.tokenizer), bos=added, tokenizer=model.tokenizer
+        )
     target = decoder_ids(model, decoder)
     capture = model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device))
     tokens, source = describe(target, model.tokenizer), describe(ids, model.tokenizer)
-    return Trace(model.name, model.weights, capture, tokens, source, bos=added)
+    return Trace(model.name, model.weights, capture, tokens, source, bos=added, tokenizer=model.tokenizer)
 
 
 def traces(model: Model, prompts: Sequence[Prompt], *, bos: Bos = "auto") -> list[Trace]:
@@ -71,6 +73,8 @@ def decoder_ids(model: Model, prompt: Prompt | None) -> list[int]:
 
 def _tokenized(model: Model, text: str, bos: Bos) -> list[int]:
     tokenizer: Any = model.tokenizer
+    if bos not in ("auto", "yes", "no"):
+        raise PromptError(f"bos={bos!r} is not a policy: use auto, yes or no")
     if tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give the prompt as token ids")
     if not text:

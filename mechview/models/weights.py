@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -143,7 +143,7 @@ class EndWeights:
     """
 
     W_E: Float[Tensor, "d_vocab d_embed"]
-    W_pos: Float[Tensor, "_positions d_embed"] | None = None
+    W_pos: Float[Tensor, "_positions _d_pos"] | None = None
     W_type: Float[Tensor, "_types d_embed"] | None = None
     embed_norm: NormWeights = IDENTITY_NORM
     embed_projection: Float[Tensor, "d_embed d_model"] | None = None
@@ -182,6 +182,7 @@ class ModelShape:
         return self.n_encoder_layers if stack == "encoder" and len(self.stacks) > 1 else self.n_layers
 
 
+@runtime_checkable
 class ModelWeights(Protocol):
     """Weights read one layer at a time."""
 
@@ -192,8 +193,22 @@ class ModelWeights(Protocol):
     def ends(self) -> EndWeights: ...
 
 
+@runtime_checkable
 class TensorSource(Protocol):
     """Named tensors, read one at a time: a checkpoint on disk or a live module."""
 
     def names(self) -> frozenset[str]: ...
     def read(self, name: str) -> Tensor: ...
+
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """A model: anything that carries its weights."""
+
+    @property
+    def weights(self) -> ModelWeights: ...
+
+
+def weights_of(model: ModelWeights | HasWeights) -> ModelWeights:
+    """The weights of a model, or the weights themselves: every function takes either."""
+    return cast(ModelWeights, getattr(cast(Any, model), "weights", model))

@@ -247,6 +247,12 @@ def test_a_layer_without_an_mlp_writes_zeros_and_is_not_normalised() -> None:
     assert weights.shape.d_mlp == 8
 
 
+def test_mlps_may_differ_in_width() -> None:
+    weights = array_weights(**in_layer(W_in=np.ones((6, 9)), W_out=np.ones((9, 6))))
+    assert [weights.mlp(layer).W_in.shape[1] for layer in range(2)] == [8, 9]
+    assert weights.shape.d_mlp == 9
+
+
 def shift(n: int) -> np.ndarray:
     """Row `i` looks at column `i - 1`."""
     return np.eye(n, k=-1)
@@ -466,6 +472,7 @@ def test_what_is_not_numeric_is_named(b_O: Any) -> None:
 
 
 NO_ATTENTION = "is missing; a layer may lack an MLP, but not attention"
+NO_NORM = "was given, but norm is 'none': set norm='rms' or norm='layer'"
 HALF_AN_MLP = "layer 1: an MLP needs both W_in and W_out, and its other keys need an MLP"
 KEYS = "W_Q W_K W_V W_O b_Q b_K b_V b_O kv_head attn_scale ln1 W_in W_out W_gate b_in b_out ln2"
 
@@ -477,7 +484,7 @@ KEYS = "W_Q W_K W_V W_O b_Q b_K b_V b_O kv_head attn_scale ln1 W_in W_out W_gate
         (dict(W_O=None), ModelError, f"layer 1: W_O {NO_ATTENTION}"),
         (dict(W_in=np.ones((6, 8))), ModelError, HALF_AN_MLP),
         (dict(ln2=np.ones(6)), ModelError, HALF_AN_MLP),
-        (dict(ln1=np.ones(6)), UsageError, "layer 1: ln1 was given, but norm is 'none': set norm='rms' or norm='layer'"),
+        (dict(ln1=np.ones(6)), UsageError, f"layer 1: ln1 {NO_NORM}"),
         (dict(kv_head=None), ModelError, "layer 1: 3 heads cannot share 2 key/value heads evenly; give kv_head"),
         (dict(kv_head=[0, 1, 2]), ModelError, "layer 1: kv_head is [0, 1, 2], but must be 3 numbers from 0 to 1"),
         (dict(kv_head=[0, 1]), ModelError, "layer 1: kv_head is [0, 1], but must be 3 numbers from 0 to 1"),
@@ -505,13 +512,13 @@ ACTIVATION = "must be one of relu, silu, gelu, none, gelu_new, gelu_tanh, identi
         (dict(position="alibi"), "position is 'alibi', but must be one of none, learned, rotary"),
         (dict(activation="swish"), f"activation is 'swish', but {ACTIVATION}"),
         (dict(eps=-1.0), "eps is -1.0, but must be a finite number of at least 0"),
-        (dict(final_norm=np.ones(6)), "final_norm was given, but norm is 'none': set norm='rms' or norm='layer'"),
+        (dict(final_norm=np.ones(6)), f"final_norm {NO_NORM}"),
         (dict(position="learned"), LEARNED),
         (dict(W_pos=np.ones((9, 6))), LEARNED),
         (dict(rotary={}), ROTARY),
         (dict(position="rotary", rotary={"theta": 1}), ROTARY),
         (dict(position="rotary", rotary={"width": 3}), f"rotary base = 10000.0, width = 3: {TURNED}"),
-        (dict(position="rotary", rotary={"base": 0}), f"rotary base = 0, width = 4: {TURNED}"),
+        (dict(position="rotary", rotary={"base": 0.0}), f"rotary base = 0.0, width = 4: {TURNED}"),
     ],
 )
 def test_a_wrong_option_is_named(changes: dict[str, Any], message: str) -> None:

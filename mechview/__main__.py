@@ -1,0 +1,5 @@
+"""`python -m mechview` is `mechview`."""
+
+from mechview.cli import main
+
+main()

@@ -1,0 +1,184 @@
+"""Verbs that need weights alone: `heads`, `head`, `pattern`, `message`. One head costs one layer's read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from mechview.cli import options as o
+from mechview.cli.asked import Texts, chosen, open_model, optional_head, which_head
+from mechview.cli.cards import head_card, heads_text, spectrum_text
+from mechview.cli.output import Answer, Output, emit, note, output, working
+from mechview.exports import FACTORS, TABLES, matrices_bytes, write_bytes
+from mechview.manifest import manifest
+
+ParityFlag = Annotated[
+    bool | None,
+    typer.Option("--parity/--no-parity", help="Run the model and put parity errors beside the heads.", show_default="on with a prompt"),
+]  # fmt: skip
+Dense = Annotated[
+    bool, typer.Option("--dense", help="Also the d_model x d_model matrix, in a .safetensors or .npz file.")
+]  # fmt: skip
+
+
+def heads(
+    model: o.ModelName = "toy", layers: o.Layers = None, heads: o.Heads = None, offset: o.Offset = None,
+    fold: o.Fold = True, seed: o.Seed = 0, prompt: o.Prompts = None, prompts: o.PromptFile = None, ids: o.Ids = None,
+    chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, parity: ParityFlag = None, revision: o.Revision = None,
+    dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
+    format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+) -> int:  # fmt: skip
+    """Table of heads: norms and ranks of pattern and message.
+
+    Parity with the model's own attention needs a forward pass: it is measured with a prompt or --parity.
+    """
+    to = output(out, format, json, quiet, force)
+    texts = Texts(prompt, prompts, ids, chat, bos)
+    with working(f"reading {model}", quiet) as run:
+        opened = open_model(model, revision, offline, device, dtype)
+        measured = _parity(opened, texts, fold) if (texts.given if parity is None else parity) else None
+        table = _table(opened, layers, heads, fold, _offset(opened, offset), seed, measured)
+    told = dict(verb="heads", layers=layers, heads=heads, offset=offset or 0, fold=fold, seed=seed)
+    emit(Answer("heads", table.frame, lambda: heads_text(table, measured), lambda: manifest(opened, run, **told)), to)
+    return 0 if measured is None or measured.passed else 1
+
+
+def head(
+    model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
+    offset: o.Offset = None, fold: o.Fold = True, seed: o.Seed = 0, revision: o.Revision = None,
+    offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
+    quiet: o.Quiet = False, force: o.Force = False,
+) -> int:  # fmt: skip
+    """Card of one head: `mechview head MODEL L5H1`."""
+    to = output(out, format, json, quiet, force)
+    spec, wanted = which_head(model, name, layer, head)
+    with working(f"reading {wanted} of {spec}", quiet) as run:
+        opened = open_model(spec, revision, offline)
+        at = _offset(opened, offset)
+        table, factors = _table(opened, None, str(wanted), fold, at, seed), _factors(opened, wanted, fold)
+    told = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
+    text = lambda: head_card(opened, table, factors)  # noqa: E731
+    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, **told)), to)
+    return 0
+
+
+def pattern(
+    model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
+    offset: o.Offset = None, fold: o.Fold = True, revision: o.Revision = None, offline: o.Offline = False,
+    out: o.Out = None, format: o.Form = None, dense: Dense = False, json: o.Json = False, quiet: o.Quiet = False,
+    force: o.Force = False,
+) -> int:  # fmt: skip
+    """Where a head looks: singular values or factors of its pattern.
+
+    Without HEAD, all heads. `--out x.safetensors` or `x.npz` writes left and right factors of one head.
+    """
+    to = output(out, format, json, quiet, force, (*TABLES, *FACTORS))
+    spec, wanted = optional_head(model, name, layer, head)
+    return _side("pattern", spec, wanted, offset, fold, revision, offline, dense, to)
+
+
+def message(
+    model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
+    fold: o.Fold = True, revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None,
+    format: o.Form = None, dense: Dense = False, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+) -> int:  # fmt: skip
+    """What a head sends: singular values or factors of its message.
+
+    Without HEAD, all heads. `--out x.safetensors` or `x.npz` writes left and right factors of one head.
+    """
+    to = output(out, format, json, quiet, force, (*TABLES, *FACTORS))
+    spec, wanted = optional_head(model, name, layer, head)
+    return _side("message", spec, wanted, None, fold, revision, offline, dense, to)
+
+
+def _side(
+    side: str, spec: str, wanted: Any, offset: int | None, fold: bool, revision: str | None, offline: bool,
+    dense: bool, to: Output,
+) -> int:  # fmt: skip
+    from mechview.errors import UsageError
+
+    if to.kind in FACTORS and wanted is None:
+        raise UsageError("a file of factors holds one head; say which: L5H1")
+    if dense and to.kind not in FACTORS:
+        raise UsageError("--dense needs a .safetensors or .npz file to put the matrix in")
+    with working(f"reading {spec}", to.quiet) as run:
+        opened = open_model(spec, revision, offline)
+        at = _offset(opened, offset)
+        if to.kind in FACTORS:
+            return _write_factors(side, opened, wanted, fold, at, dense, to)
+        table = _table(opened, None, None if wanted is None else str(wanted), fold, at)
+    told = dict(verb=side, head=None if wanted is None else str(wanted), offset=at, fold=fold)
+    text = lambda: spectrum_text(side, table)  # noqa: E731
+    emit(Answer("svd", lambda: _one_side(table, side), text, lambda: manifest(opened, run, **told)), to)
+    return 0
+
+
+def _write_factors(side: str, opened: Any, wanted: Any, fold: bool, offset: int, dense: bool, to: Output) -> int:
+    from mechview.heads.files import about_factors, factor_matrices
+
+    factors = _factors(opened, wanted, fold)
+    matrices = factor_matrices(factors, side, offset, dense)
+    data = matrices_bytes(matrices, str(to.kind), about_factors(opened, factors, side, offset))
+    if to.path is not None:
+        write_bytes(to.path, data, force=to.force)
+        note(f"wrote {', '.join(matrices)} of {factors.label} to {to.path}", to.quiet)
+    return 0
+
+
+def _one_side(table: Any, side: str) -> Any:
+    from mechview.tables import svd_frame
+
+    frame = svd_frame(table)
+    return frame[frame["side"] == side].reset_index(drop=True)
+
+
+def _table(
+    opened: Any, layers: str | None, heads: str | None, fold: bool, offset: int, seed: int = 0, parity: Any = None
+) -> Any:
+    """The head table of the layers and heads asked for; one head of one stack reads that stack alone."""
+    from dataclasses import replace
+
+    from mechview.heads.table import head_table
+
+    wanted, names = chosen(opened.weights, layers, heads)
+    pairs = None if names is None else [(name.layer, name.head) for name in names]
+    several = len(opened.shape.stacks) > 1
+    stacks = {name.stack or "decoder" for name in names or () if several}
+    stack: Any = next(iter(stacks)) if len(stacks) == 1 else None
+    table = head_table(
+        opened, layers=wanted, heads=pairs, stack=stack, fold=fold, offset=offset, parity=parity, seed=seed
+    )
+    if len(stacks) < 2:
+        return table
+    kept = {(name.stack or "decoder", name.layer, name.head) for name in names}
+    return replace(table, rows=tuple(row for row in table.rows if (row.stack, row.layer, row.head) in kept))
+
+
+def _factors(opened: Any, wanted: Any, fold: bool) -> Any:
+    from mechview.factors import head_factors
+
+    return head_factors(
+        opened.weights, layer=wanted.layer, head=wanted.head, fold=fold, stack=wanted.stack or "decoder"
+    )
+
+
+def _parity(opened: Any, texts: Texts, fold: bool) -> Any:
+    """Parity on the prompts given, the worst error of each head, or on the default prompt."""
+    from mechview.checks import parity
+    from mechview.doctor import default_prompt, worst_of
+    from mechview.models.tracing import trace
+
+    prompts = texts.read(opened) if texts.given else [default_prompt(opened)]
+    return worst_of([parity(opened, trace(opened, prompt, bos=texts.bos.value), fold=fold) for prompt in prompts])
+
+
+def _offset(opened: Any, offset: int | None) -> int:
+    import warnings
+
+    if offset and opened.shape.position != "rotary":
+        warnings.warn(f"--offset has no effect: {opened.name} has no rotary positions", stacklevel=2)
+    return offset or 0
+
+
+VERBS = (heads, head, pattern, message)

@@ -1,0 +1,13 @@
+"""Frames to plotly figures. Nothing here computes a number, and nothing here needs torch.
+
+Importing this package registers a figure for each result type, by name, so that `result.figure()`
+works; every function also draws a frame read back from a file. NaN is drawn as NaN and counted in the
+title; a masked cell is left empty.
+"""
+
+from mechview.figures.attention import attention_map
+from mechview.figures.heads import head_grid, spectrum
+from mechview.figures.parity import parity_by_layer
+from mechview.figures.style import TEMPLATE, plain_text
+
+__all__ = ["TEMPLATE", "attention_map", "head_grid", "parity_by_layer", "plain_text", "spectrum"]

@@ -1,0 +1,142 @@
+"""What every printed number is: definition, unit, source, and what it cannot show.
+
+The registry behind the method notes of a report and the `unit` and `source` columns of the tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Note:
+    """One quantity. `title` is how it is named to a reader."""
+
+    title: str
+    definition: str
+    unit: str
+    source: str
+    cannot: str
+
+
+def _both(name: str, title: str, *rest: str) -> dict[str, Note]:
+    return {f"{side}_{name}": Note(f"{side}: {title}", *rest) for side in ("pattern", "message")}
+
+
+NOTES: dict[str, Note] = (
+    _both(
+        "norm",
+        "norm",
+        "Frobenius norm of the d_model × d_model map, √Σσ². The pattern without attention scale, both without biases.",
+        "weight units",
+        "Elhage et al. 2021",
+        "How much the head matters on text: the stream's size and direction decide that. It has no null.",
+    )
+    | _both(
+        "top_singular_value",
+        "largest singular value",
+        "σ₁: the largest stretch of a unit vector.",
+        "weight units",
+        "Millidge and Black 2022",
+        "Whether the stream ever points along that direction. It has no null.",
+    )
+    | _both(
+        "stable_rank",
+        "stable rank",
+        "‖M‖²_F / σ₁². Null: the product of two Gaussian factors of the same sizes, mean ± sd over its draws.",
+        "rank",
+        "Rudelson and Vershynin 2007",
+        "What the directions mean; one outlier direction brings it close to 1 whatever the rest does.",
+    )
+    | _both(
+        "effective_rank",
+        "effective rank",
+        "exp of the entropy of σ / Σσ. Null: the product of two Gaussian factors of the same sizes.",
+        "rank",
+        "Roy and Vetterli 2007",
+        "Which directions are used on text: it counts those the weights offer.",
+    )
+    | _both(
+        "parity_error",
+        "parity error",
+        "max|rebuilt − model's| / max|model's| on one prompt: attention rebuilt from the factors, "
+        "or the head's write as Σ A·message.",
+        "relative",
+        "this program's own check",
+        "Anything on other prompts, or whether the model itself is right.",
+    )
+    | {
+        "first_key_mass": Note(
+            "attention on the first key",
+            "Mean weight on the first position, over queries that see more than one key.",
+            "weight",
+            "Xiao et al. 2023 (attention sinks)",
+            "Whether the first token is read for its content or only rested on.",
+        ),
+        "entropy": Note(
+            "attention entropy",
+            "Mean over queries of −Σ A ln A, in nats.",
+            "nat",
+            "Shannon 1948",
+            "What is attended to; long prompts allow larger values, so compare with the even-attention value.",
+        ),
+        "previous_token_mass": Note(
+            "attention on the previous token",
+            "Mean weight on k = q − 1.",
+            "weight",
+            "Elhage et al. 2021",
+            "A previous-token head in general: one prompt, and neighbours may be attended for their content.",
+        ),
+        "same_token_mass": Note(
+            "attention on the same token",
+            "Mean weight on earlier positions that hold the query's own token, over queries that have one.",
+            "weight",
+            "Wang et al. 2022 (duplicate-token heads)",
+            "Anything when the prompt repeats no token: it is NaN then.",
+        ),
+        "induction_mass": Note(
+            "attention after the same token",
+            "Mean weight on positions right after an earlier occurrence of the query's token.",
+            "weight",
+            "Olsson et al. 2022",
+            "An induction head in general: natural text repeats for many reasons. It is NaN without repeats.",
+        ),
+        "weight": Note(
+            "attention weight",
+            "The model's own pattern A[q, k] after softmax.",
+            "weight",
+            "the model",
+            "Cause: a token that is attended to may send nothing that is used.",
+        ),
+        "score": Note(
+            "attention score",
+            "The logit before softmax, scaled, capped and biased as the model does; from its own hook, or rebuilt "
+            "from weights where it has none.",
+            "logit",
+            "the model, or the factors",
+            "More than its differences along a row: softmax ignores a constant.",
+        ),
+        "value_norm": Note(
+            "value norm",
+            "‖[x, 1] message‖ of the key's token, before any norm after attention.",
+            "stream units",
+            "Kobayashi et al. 2020",
+            "Where the message points.",
+        ),
+        "write_norm": Note(
+            "write norm",
+            "‖what the head adds to the stream‖ at each position, output bias left out.",
+            "stream units",
+            "Elhage et al. 2021",
+            "Whether later layers read it; two heads may write large vectors that cancel.",
+        ),
+        "write_share": Note(
+            "share of the layer's attention write",
+            "Σ⟨head's write, layer's write⟩ / Σ‖layer's write‖² over positions. Signed; a layer's heads and its "
+            "output bias add up to 1.",
+            "share",
+            "projection on the total",
+            "A share of effect: a head with a small share may decide an output.",
+        ),
+    }
+)

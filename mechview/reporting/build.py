@@ -1,0 +1,88 @@
+"""Writing a report: gather, make the page small enough, write it whole or not at all.
+
+When a page would be larger than allowed, the scores before softmax go first, then the last prompts; the
+page says what was left out. A page that is still too large is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mechview.errors import OutputError
+from mechview.exports import check_output, write_text
+from mechview.manifest import Run, recorded
+from mechview.reporting.gather import Gathered, gather
+from mechview.reporting.page import render
+
+
+def report(
+    model: Any,
+    prompts: Sequence[Any] | str | None = None,
+    *,
+    out: str | Path = "report.html",
+    layers: Sequence[int] | None = None,
+    heads: Sequence[Any] | None = None,
+    fold: bool = True,
+    offset: int = 0,
+    bos: str = "auto",
+    force: bool = False,
+    keep_text: bool = True,
+    max_mb: float = 20.0,
+    run: Run | None = None,
+) -> Path:
+    """One self-contained HTML page about a model's heads: factors, checks, and what they did on prompts.
+
+    Args:
+        prompts: texts or token ids; a sentence that repeats itself unless given; `[]` for weights alone.
+        layers: layers to show, all unless given.
+        heads: heads to show, as `"L5H1"` or `(5, 1)`.
+        fold: fold norm gains (and centring) into the factors.
+        offset: where a rotary head's pattern is taken, `q_pos - k_pos`.
+        keep_text: keep the prompts' text; otherwise the page has positions only.
+        max_mb: largest size of the page, in MB of 10^6 bytes.
+
+    Raises:
+        OutputError: the file exists (without `force`), cannot be written, or would be too large.
+    """
+    target = check_output(Path(out), force)
+    with nullcontext(run) if run is not None else recorded() as measured:
+        choice = {"layers": layers, "heads": heads}
+        settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text}
+        gathered = gather(model, prompts, choice, settings, measured)
+        page = fitted(gathered, int(max_mb * 1e6))
+    write_text(target, page, force=force)
+    return Path(out)
+
+
+def fitted(gathered: Gathered, limit: int) -> str:
+    """The fullest page of at most `limit` bytes.
+
+    Raises:
+        OutputError: even the smallest is larger.
+    """
+    size = 0
+    for scores, kept in _reductions(len(gathered.prompts)):
+        page = render(_reduced(gathered, scores, kept), scores=scores)
+        size = len(page.encode("utf-8", "backslashreplace"))
+        if size <= limit:
+            return page
+    raise OutputError(
+        f"the report would be {size / 1e6:.1f} MB, more than {limit / 1e6:g}: choose fewer layers or heads, or raise max_mb"
+    )
+
+
+def _reductions(prompts: int) -> list[tuple[bool, int]]:
+    return [(True, prompts), *((False, kept) for kept in range(prompts, -1, -1))]
+
+
+def _reduced(gathered: Gathered, scores: bool, kept: int) -> Gathered:
+    remarks = list(gathered.remarks)
+    if not scores:
+        remarks.append("Scores before softmax were left out to keep the page small.")
+    if kept < len(gathered.prompts):
+        remarks.append(f"{len(gathered.prompts) - kept} of {len(gathered.prompts)} prompts were left out as well.")
+    return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks))

@@ -1,0 +1,194 @@
+"""Everything a report holds, as plain frames and arrays: the only file here that reaches models.
+
+The numeric modules are imported when a report is asked for, so `import mechview.reporting` stays light.
+A model that cannot be run, or has no way to read a prompt, is reported from its weights alone, and the
+page says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mechview.errors import PromptError, UnsupportedError
+
+DEFAULT_PROMPT = (
+    "And the evening and the morning were the first day. And the evening and the morning were the second day."
+)
+DEFAULT_IDS = 12  # a model without a tokenizer reads this many ids, twice
+SEED = 0
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One head on one prompt. Weights and scores are `[q_pos, k_pos]`, masked scores -inf."""
+
+    label: str
+    stack: str
+    weight: np.ndarray
+    score: np.ndarray
+    value_norm: np.ndarray
+    write_norm: np.ndarray
+    share: float
+
+
+@dataclass(frozen=True)
+class PromptView:
+    """One prompt: its tokens, its heads, and their summaries."""
+
+    tokens: pd.DataFrame
+    heads: tuple[HeadView, ...]
+    summaries: pd.DataFrame
+    bias_shares: dict[str, float]
+    scores_from: str
+    bos: bool
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a report is made of. `parity` is None where the model was not run; `remarks` say what is missing."""
+
+    manifest: dict[str, Any]
+    heads: pd.DataFrame
+    svd: pd.DataFrame
+    parity: pd.DataFrame | None
+    prompts: tuple[PromptView, ...]
+    limits: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def gather(
+    model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any
+) -> Gathered:
+    """Run the model on the prompts and collect frames.
+
+    Args:
+        prompts: one default sentence if None; weights alone if empty.
+        choice: `layers` and `heads`, None for all.
+        settings: `fold`, `offset`, `bos`, `keep_text`.
+    """
+    from mechview.checks import parity
+    from mechview.heads.table import head_table
+    from mechview.models.limits import limits
+    from mechview.tables import heads_frame, svd_frame
+
+    prompts = [prompts] if isinstance(prompts, str) else prompts
+    traces, remarks = _traces(model, prompts, settings["bos"])
+    found = parity(model, traces[0], fold=settings["fold"]) if traces else None
+    pairs = _pairs(choice["heads"])
+    table = head_table(
+        model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
+    )  # fmt: skip
+    views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
+    return Gathered(
+        manifest=_manifest(model, prompts, choice, settings, table, run),
+        heads=heads_frame(table),
+        svd=svd_frame(table),
+        parity=None if found is None else found.frame(),
+        prompts=views,
+        limits=limits(model.weights),
+        remarks=tuple(remarks + _left_out(model.shape, table)),
+    )
+
+
+def _pairs(heads: Sequence[Any] | None) -> list[tuple[int, int]] | None:
+    from mechview.heads.labels import parse_head
+
+    if heads is None:
+        return None
+    found = []
+    for head in heads:
+        name: Any = parse_head(head) if isinstance(head, str) else head
+        found.append((name.layer, name.head) if hasattr(name, "layer") else (int(name[0]), int(name[1])))
+    return found
+
+
+def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[Any], list[str]]:
+    """Traces of the prompts asked for; a default prompt that the model cannot read is a remark instead."""
+    from mechview.models.tracing import trace
+
+    if prompts is not None:
+        return [trace(model, prompt, bos=bos) for prompt in prompts], [] if prompts else ["No prompt was asked for."]
+    try:
+        return [trace(model, default_prompt(model), bos=bos)], []
+    except (PromptError, UnsupportedError) as error:
+        return [], [f"No prompt was run: {error}."]
+
+
+def default_prompt(model: Any) -> str | list[int]:
+    """A sentence that repeats itself, so that induction shows; for a model without a tokenizer repeated ids."""
+    if model.tokenizer is not None:
+        return DEFAULT_PROMPT
+    return [n * model.shape.d_vocab // DEFAULT_IDS for n in range(DEFAULT_IDS)] * 2
+
+
+def _prompt(trace: Any, table: Any, number: int, keep_text: bool) -> PromptView:
+    from mechview.heads.attention import attend
+    from mechview.tables import prompt_heads_frame, tokens_frame
+
+    labels = {row.label for row in table.rows}
+    asked = attend(trace, heads=sorted({(row.layer, row.head) for row in table.rows}), threshold=0.0)
+    heads = tuple(head for head in asked.heads if head.label in labels)
+    shares, bias = _shares(trace, {(head.stack, head.layer) for head in heads})
+    tokens = tokens_frame(trace, number)
+    return PromptView(
+        tokens=tokens if keep_text else without_text(tokens),
+        heads=tuple(_view(head, shares[head.stack, head.layer][head.head]) for head in heads),
+        summaries=prompt_heads_frame(asked, number).query("label in @labels"),
+        bias_shares=bias,
+        scores_from=trace.scores_from,
+        bos=trace.bos,
+    )
+
+
+def without_text(tokens: pd.DataFrame) -> pd.DataFrame:
+    """Positions only: neither text nor ids, from which the text could be had back."""
+    return tokens.assign(text="", shown="•", id=np.int32(-1))
+
+
+def _view(head: Any, share: float) -> HeadView:
+    arrays = (head.pattern, head.scores, head.value_norm, head.write_norm)
+    weight, score, value, write = (array.detach().float().cpu().numpy() for array in arrays)
+    return HeadView(head.label, head.stack, weight, score, value, write, share)
+
+
+def _shares(trace: Any, sites: set[tuple[str, int]]) -> tuple[dict[tuple[str, int], list[float]], dict[str, float]]:
+    """Each head's share of its layer's attention write, and the output bias's: together 1."""
+    shares, bias_shares = {}, {}
+    for stack, layer in sorted(sites):
+        writes, bias = trace.head_writes(layer, stack).double(), trace.bias_write(layer, stack).double()
+        total = writes.sum(0) + bias
+        size = (total * total).sum()
+        shares[stack, layer] = [float(value) for value in (writes * total).sum((1, 2)) / size]
+        bias_shares[f"{stack} {layer}"] = float((bias * total).sum() / size)
+    return shares, bias_shares
+
+
+def _manifest(model: Any, prompts: Any, choice: Any, settings: Any, table: Any, run: Any) -> dict[str, Any]:
+    from mechview.manifest import manifest
+
+    layer = model.weights.attention(table.rows[0].layer, table.rows[0].stack)
+    told = settings | {name: None if value is None else [str(v) for v in value] for name, value in choice.items()}
+    texts = [prompt for prompt in prompts or [] if isinstance(prompt, str)]
+    found = manifest(model, run, **told, seed=SEED, prompts="default" if prompts is None else len(prompts))
+    if not settings["keep_text"]:
+        found["command"] = _without(found["command"], texts)
+    found["dtype_read"] = str(layer.W_Q.dtype).removeprefix("torch.")
+    found["dtype_computed"] = table.dtype
+    found["norms"] = "folded" if table.folded else "raw"
+    return found
+
+
+def _without(command: str, texts: list[str]) -> str:
+    for text in sorted(texts, key=len, reverse=True):
+        command = command.replace(text, "[prompt not kept]") if text else command
+    return command
+
+
+def _left_out(shape: Any, table: Any) -> list[str]:
+    every = sum(shape.layers(stack) for stack in shape.stacks) * shape.n_heads
+    return [] if len(table.rows) == every else [f"{len(table.rows)} of {every} heads were asked for."]

@@ -1,0 +1,164 @@
+// Cards of heads: thumbnails as they come into view, everything else when a card is opened.
+
+const PANELS = new Map();
+
+async function drawThumb(tile) {
+  const label = tile.dataset.label;
+  const [queries, keys] = tokensOf(DATA.heads[INDEX.get(label)].stack);
+  const { weight } = await matrices(label);
+  const canvas = tile.querySelector(".thumb");
+  canvas.width = keys.length;
+  canvas.height = queries.length;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(keys.length, queries.length);
+  const wrong = channels(cssColour("--nan"));
+  weight.forEach((value, n) => {
+    if (value === -Infinity) return;
+    image.data.set([...(Number.isNaN(value) ? wrong : shade("ramp", value)), 255], n * 4);
+  });
+  context.putImageData(image, 0, 0);
+}
+
+function hint(label) {
+  const head = DATA.heads[INDEX.get(label)];
+  const words = [`kv ${head.kv}`];
+  if (DATA.prompts.length) words.push(`share ${aligned(currentPrompt().views[label].share, 1)}`);
+  return words.join(" · ");
+}
+
+function metricOf(name, label, group) {
+  const found = DATA.metrics.find((metric) => metric.name === name && (!group || metric.group === group));
+  const n = INDEX.get(label);
+  return found && { ...found, value: found.values[n], null_: found.null[n] };
+}
+
+// Three decimals, or a power of ten for what they would hide.
+function numberText(metric) {
+  return Math.abs(Number(metric.value)) < 5e-4 ? written(metric.value) : aligned(metric.value, 1);
+}
+
+function valueCell(metric) {
+  const cell = make("td", {}, metric ? numberText(metric) : "–");
+  if (metric && metric.value !== null && !Number.isFinite(Number(metric.value))) cell.className = "nan-text";
+  return cell;
+}
+
+function weightNumbers(label) {
+  const body = make("tbody");
+  for (const [name, words] of [["norm", "norm"], ["top_singular_value", "largest singular value"], ["stable_rank", "stable rank"], ["effective_rank", "effective rank"], ["parity_error", "parity error"]]) {
+    const [pattern, message] = ["pattern", "message"].map((side) => metricOf(`${side}_${name}`, label));
+    const null_ = pattern && pattern.null_ !== null ? `${aligned(pattern.null_, 1)} ± ${aligned(pattern.sd, 1)}` : "";
+    body.append(make("tr", {}, make("th", { scope: "row" }, words), valueCell(pattern), valueCell(message), make("td", {}, make("small", {}, null_))));
+  }
+  return numberTable(["", "pattern", "message", "null"], body);
+}
+
+function promptNumbers(label) {
+  const body = make("tbody");
+  const group = `on prompt ${promptNumber}`;
+  for (const name of ["first_key_mass", "previous_token_mass", "same_token_mass", "induction_mass", "entropy"]) {
+    const metric = metricOf(name, label, group);
+    if (!metric || metric.value === null) continue;
+    const unit = metric.unit === "nat" ? " (nat)" : "";
+    body.append(make("tr", {}, make("th", { scope: "row" }, metric.title + unit), valueCell(metric),
+      make("td", {}, make("small", {}, aligned(metric.null_, 1)))));
+  }
+  return numberTable(["", "mean", "if even"], body);
+}
+
+function numberTable(headings, body) {
+  const head = make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, make("small", {}, text))));
+  return make("table", { class: "numbers" }, make("thead", {}, head), body);
+}
+
+function pairList(label, words, pairs) {
+  const [queries, keys] = tokensOf(DATA.heads[INDEX.get(label)].stack);
+  const items = pairs.map(([q, k, weight, score]) =>
+    make("li", {}, tokenElement(queries[q], q), " → ", tokenElement(keys[k], k), ` ${written(weight)}, score ${written(score)}`));
+  return make("div", {}, make("p", { class: "quiet" }, words), make("ol", { class: "pairs" }, ...items));
+}
+
+function pairLists(label) {
+  const { top, rest } = currentPrompt().views[label];
+  return make("div", { class: "two" }, pairList(label, "anywhere", top), pairList(label, "first key aside", rest));
+}
+
+function panel(title, note, ...content) {
+  return make("div", { class: "panel" }, make("h4", {}, title, make("span", { class: "quiet" }, note)), ...content);
+}
+
+function weightPanels(label) {
+  return [
+    panel("Pattern spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "pattern")),
+    panel("Message spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "message")),
+  ];
+}
+
+function weightTable(label) {
+  return panel("From weights", "null: Gaussian factors, mean ± sd", weightNumbers(label));
+}
+
+function writePanel(label) {
+  const head = DATA.heads[INDEX.get(label)];
+  const prompt = currentPrompt();
+  const bias = prompt.bias[`${head.stack} ${head.layer}`];
+  const words = `This head makes ${written(prompt.views[label].share, 3)} of what its layer's attention writes (output bias ${written(bias, 3)}; all shares add up to 1).`;
+  return panel("Write", "norm by position", writeChart(label, tokensOf(head.stack)[0]), make("p", { class: "quiet" }, words));
+}
+
+async function fillCard(tile) {
+  const label = tile.dataset.label;
+  const body = tile.querySelector(".card-body");
+  body.replaceChildren();
+  const side = make("div", { class: "side" });
+  if (!DATA.prompts.length) {
+    side.append(...weightPanels(label), weightTable(label));
+    body.append(side);
+    return;
+  }
+  body.classList.add("with-prompt");
+  const main = make("div", { class: "main" });
+  body.append(main, side);
+  side.append(panel("On this prompt", "beside even attention", promptNumbers(label)), writePanel(label), ...weightPanels(label));
+  const scores = currentPrompt().scores_from;
+  try {
+    const attention = new AttentionPanel(label, await matrices(label), currentPrompt().views[label]);
+    PANELS.set(label, attention);
+    attention.build(main);
+  } catch (error) {
+    main.append(make("p", { class: "notices" }, `The attention map cannot be unpacked by this browser (${error.message}); its largest weights stand below.`));
+  }
+  main.append(panel("Largest weights", `scores: ${scores}`, pairLists(label)), weightTable(label));
+}
+
+function openCard(label) {
+  const tile = document.getElementById(label);
+  tile.open = true;
+  history.replaceState(null, "", `#${label}`);
+  tile.scrollIntoView({ block: "start" });
+  tile.querySelector("summary").focus({ preventScroll: true });
+}
+
+function startCards() {
+  const tiles = [...document.querySelectorAll(".tile")];
+  for (const tile of tiles) {
+    tile.querySelector(".hint").textContent = hint(tile.dataset.label);
+    tile.addEventListener("toggle", () => { if (tile.open) fillCard(tile); });
+  }
+  if (!DATA.prompts.length) return;
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((e) => e.isIntersecting)) {
+      watcher.unobserve(entry.target);
+      drawThumb(entry.target).catch(() => entry.target.querySelector(".thumb").remove());
+    }
+  }, { rootMargin: "300px" });
+  tiles.forEach((tile) => watcher.observe(tile));
+}
+
+function redrawCards() {
+  for (const tile of document.querySelectorAll(".tile")) {
+    tile.querySelector(".hint").textContent = hint(tile.dataset.label);
+    if (tile.open) fillCard(tile);
+    if (DATA.prompts.length && tile.querySelector(".thumb").width > 1) drawThumb(tile);
+  }
+}

@@ -1,0 +1,59 @@
+// The page's data, and the attention matrices that are inflated when a head is first looked at.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const STEPS = 65000;
+const NAN_CODE = 65534;
+const MASKED_CODE = 65535;
+const INDEX = new Map(DATA.heads.map((head, n) => [head.label, n]));
+const MATRICES = new Map();
+let promptNumber = 0;
+
+function currentPrompt() {
+  return DATA.prompts[promptNumber];
+}
+
+async function inflate(text) {
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Values of a packed matrix: masked cells are -Infinity, NaN is NaN.
+async function unpack(text, low, high) {
+  const planes = await inflate(text);
+  const half = planes.length / 2;
+  const span = high > low ? high - low : 1;
+  const values = new Float32Array(half);
+  for (let n = 0; n < half; n++) {
+    const code = planes[n] * 256 + planes[half + n];
+    values[n] = code === MASKED_CODE ? -Infinity : code === NAN_CODE ? NaN : low + (span * code) / STEPS;
+  }
+  return values;
+}
+
+// Weights and scores of one head on the current prompt, row by row; scores are null when left out.
+function matrices(label) {
+  const key = `${promptNumber} ${label}`;
+  if (!MATRICES.has(key)) {
+    const view = currentPrompt().views[label];
+    const [low, high] = view.range.map(Number);
+    const parts = [unpack(view.w, 0, 1), view.s === null ? null : unpack(view.s, low, high)];
+    MATRICES.set(key, Promise.all(parts).then(([weight, score]) => ({ weight, score })));
+  }
+  return MATRICES.get(key);
+}
+
+// Query tokens and key tokens of a stack.
+function tokensOf(stack) {
+  const tokens = currentPrompt().tokens;
+  const own = tokens[stack === "cross" ? "decoder" : stack];
+  return [own, stack === "cross" ? tokens.encoder : own];
+}
+
+function tokenElement(token, position, name = "span") {
+  const element = make(name, { class: token[2] ? "token special" : "token" }, token[0]);
+  element.append(make("sup", {}, String(position)));
+  element.title = `${JSON.stringify(token[1])}, position ${position}`;
+  if (name === "button") element.type = "button";
+  return element;
+}

@@ -1,0 +1,137 @@
+// The grid of all heads, layers down and heads across, coloured by a metric from a menu.
+
+const METRIC_MENU = document.getElementById("metric");
+const GRID = document.getElementById("grid");
+const READOUT = document.getElementById("grid-readout");
+
+function fillMetricMenu() {
+  const groups = new Map();
+  DATA.metrics.forEach((metric, n) => {
+    if (!groups.has(metric.group)) {
+      groups.set(metric.group, make("optgroup", { label: metric.group }));
+      METRIC_MENU.append(groups.get(metric.group));
+    }
+    groups.get(metric.group).append(make("option", { value: n }, metric.title));
+  });
+  const shown = (metric) => metric.name === "induction_mass" && metric.values.some((value) => value !== null);
+  METRIC_MENU.value = String(Math.max(DATA.metrics.findIndex(shown), 0));
+}
+
+// How a metric becomes a share of the scale.
+function scaleOf(metric) {
+  const values = metric.values.map(toNumber).map((v) => (metric.kind === "log" ? Math.log10(Math.max(v, 1e-12)) : v));
+  const finite = values.filter(Number.isFinite);
+  let low = finite.length ? Math.min(...finite) : 0;
+  let high = finite.length ? Math.max(...finite) : 1;
+  if (metric.kind === "plain") low = Math.min(low, 0);
+  const signed = metric.kind === "signed" || low < 0 && metric.kind !== "log";
+  if (signed) { high = Math.max(Math.abs(low), Math.abs(high)); low = -high; }
+  const back = (v) => (metric.kind === "log" ? 10 ** v : v);
+  const span = high > low ? high - low : 1;
+  return { kind: signed ? "div" : "ramp", share: (n) => (values[n] - low) / span, low: back(low), high: back(high) };
+}
+
+function describe(metric, n) {
+  const null_ = metric.null[n] === null ? "" : `, null ${written(metric.null[n])}${metric.sd === null ? "" : ` ± ${written(metric.sd, 2)}`}`;
+  return `${DATA.heads[n].label}: ${metric.title} ${written(metric.values[n])} ${metric.unit}${null_}`;
+}
+
+function cellText(metric, scale, n) {
+  const value = metric.values[n];
+  if (metric.kind === "log") return Number(value) > 0 ? written(value, 2) : written(value);
+  return aligned(value, Math.max(Math.abs(scale.low), Math.abs(scale.high)));
+}
+
+function paintCell(cell, metric, scale, n, wide) {
+  const value = metric.values[n];
+  const number = toNumber(value);
+  cell.className = "cell" + (cell.dataset.group ? " group" : "");
+  const colour = Number.isFinite(number) ? shade(scale.kind, scale.share(n)) : channels(cssColour("--nan"));
+  if (value === null) cell.classList.add("unmeasured");
+  else if (!Number.isFinite(number)) cell.classList.add("nan");
+  cell.style.background = value === null ? "" : rgb(colour);
+  cell.style.color = value === null || !Number.isFinite(number) ? "" : inkOn(colour);
+  cell.textContent = wide || !Number.isFinite(number) ? cellText(metric, scale, n) : "";
+  cell.setAttribute("aria-label", describe(metric, n));
+}
+
+function paintGrid() {
+  const metric = DATA.metrics[Number(METRIC_MENU.value)];
+  const scale = scaleOf(metric);
+  document.getElementById("metric-about").textContent = metric.about;
+  for (const cell of GRID.querySelectorAll(".cell")) {
+    paintCell(cell, metric, scale, Number(cell.dataset.n), GRID.dataset.wide === "yes");
+  }
+  const wrong = metric.values.filter((v) => v !== null && !Number.isFinite(Number(v))).length;
+  const ramp = make("canvas");
+  drawRamp(ramp, scale.kind);
+  const legend = document.getElementById("legend");
+  legend.replaceChildren(written(scale.low, 3), ramp, `${written(scale.high, 3)} ${metric.unit}`);
+  const null_ = metric.null.find((v) => v !== null);
+  if (metric.sd !== null && null_ !== undefined) legend.append(`  ·  null ${written(null_)} ± ${written(metric.sd, 2)}`);
+  if (wrong) legend.append(make("span", { class: "nan-count" }, `${wrong} of ${metric.values.length} NaN or infinite`));
+}
+
+function buildGrid() {
+  const across = Math.max(...DATA.heads.map((head) => head.head)) + 1;
+  GRID.dataset.wide = across <= 16 ? "yes" : "no";
+  for (const stack of new Set(DATA.heads.map((head) => head.stack))) {
+    const members = DATA.heads.map((head, n) => [head, n]).filter(([head]) => head.stack === stack);
+    GRID.append(stackGrid(stack, members, across));
+  }
+  GRID.addEventListener("keydown", moveInGrid);
+  const first = GRID.querySelector(".cell");
+  if (first) first.tabIndex = 0;
+}
+
+function stackGrid(stack, members, across) {
+  const grid = make("div", { class: "grid-stack", role: "group", "aria-label": `${stack} heads` });
+  const narrow = window.innerWidth < 640;
+  const rows = [...new Set(members.map(([head]) => head.layer))].sort((a, b) => a - b);
+  const several = DATA.heads.some((head) => head.stack !== stack);
+  const [least, height] = across > 16 ? [14, 18] : narrow ? [30, 30] : [46, rows.length > 12 ? 28 : 38];
+  grid.style.gridTemplateColumns = `max-content repeat(${across}, minmax(${least}px, 1fr))`;
+  const heads = across > 16 ? 4 : 1;
+  const first = several ? 3 : 2;
+  if (several) grid.append(make("span", { class: "stack-name" }, stack === "cross" ? "cross-attention" : stack));
+  grid.append(make("span", { class: "axis down" }, ""));
+  for (let h = 0; h < across; h++) grid.append(make("span", { class: "axis across" }, h % heads ? "" : `H${h}`));
+  rows.forEach((layer, row) => {
+    const axis = make("span", { class: "axis down" }, `L${layer}`);
+    axis.style.gridRow = String(row + first);
+    axis.style.gridColumn = "1";
+    grid.append(axis);
+  });
+  for (const [head, n] of members) grid.append(gridCell(head, n, rows.indexOf(head.layer) + first, height));
+  return grid;
+}
+
+function gridCell(head, n, row, height) {
+  const cell = make("button", { type: "button", class: "cell", "data-n": n, tabindex: -1 });
+  const before = DATA.heads[n - 1];
+  const shared = DATA.heads.some((other, m) => m !== n && other.layer === head.layer && other.stack === head.stack && other.kv === head.kv);
+  if (shared && before && before.layer === head.layer && before.stack === head.stack && before.kv !== head.kv) cell.dataset.group = "yes";
+  cell.style.gridRow = String(row);
+  cell.style.gridColumn = String(head.head + 2);
+  cell.style.height = `${height}px`;
+  const tell = () => { READOUT.textContent = describe(DATA.metrics[Number(METRIC_MENU.value)], n); };
+  cell.addEventListener("pointerenter", tell);
+  cell.addEventListener("focus", tell);
+  cell.addEventListener("click", () => openCard(head.label));
+  return cell;
+}
+
+function moveInGrid(event) {
+  const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+  if (!(event.key in moves) || !event.target.dataset.n) return;
+  event.preventDefault();
+  const here = DATA.heads[Number(event.target.dataset.n)];
+  const [down, right] = moves[event.key];
+  const next = DATA.heads.findIndex(
+    (head) => head.stack === here.stack && head.layer === here.layer + down && head.head === here.head + right);
+  if (next < 0) return;
+  event.target.tabIndex = -1;
+  const cell = GRID.querySelector(`.cell[data-n="${next}"]`);
+  cell.tabIndex = 0;
+  cell.focus();
+}

@@ -1,0 +1,1 @@
+"""The residual stream: what each component adds, along which direction, through which lens."""

@@ -1,0 +1,152 @@
+"""Two sets of prompts in one model: per component the mean of its value on each, and what differs.
+
+The value is the share along each prompt's own target (or a common direction), otherwise the norm of the
+write, at one position of each prompt. One prompt is run at a time and only its column of numbers is kept, so
+memory does not grow with the number of prompts; prompts are never padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from mechview.errors import UsageError
+from mechview.models.load import Model
+from mechview.models.trace import Trace
+from mechview.models.tracing import Prompt, trace
+from mechview.residual.compare_rows import Case, Comparison, Question, Row, placer, position_in, relative_to
+from mechview.residual.compare_statistics import Tested, tested
+from mechview.residual.compare_traces import groups_of
+from mechview.residual.shares import shares
+
+Item = Case | Prompt | Trace
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Column:
+    """Every component's value on one prompt, and the completeness error of shares (0 for norms)."""
+
+    names: tuple[str, ...]
+    values: Array
+    error: float
+
+
+def compare_sets(
+    a: Sequence[Item], b: Sequence[Item], model: Model | None, question: Question, *,
+    paired: bool, draws: int, seed: int,
+) -> Comparison:  # fmt: skip
+    """Two sets of prompts (or traces, or `Case`s with targets of their own)."""
+    if question.by == "source":
+        raise UsageError("by='source' names positions, which prompts of a set do not share: use head or layer")
+    cases = [cases_of(side) for side in (a, b)]
+    question, named = common_question([*cases[0], *cases[1]], question), [_Named(), _Named()]
+    sides = [list(columns(side, model, question, name)) for side, name in zip(cases, named, strict=True)]
+    names, values_a, values_b = stacked(*sides)
+    found = tested(values_a, values_b, paired=paired, draws=draws, seed=seed)
+    first = named[0].trace
+    rows = set_rows(names, question.quantity, values_a, values_b, found, first, "paired" if paired else "unpaired")
+    identical = values_a.shape == values_b.shape and bool((values_a == values_b).all())
+    return Comparison(
+        kind="sets", model_a=first.model, model_b=named[1].trace.model, by=question.by, rows=tuple(rows),
+        identical=identical, leading=(question.quantity,), error=max(c.error for side in sides for c in side),
+        method=found.method, notes=("identical", *found.notes) if identical else found.notes,
+    )  # fmt: skip
+
+
+@dataclass
+class _Named:
+    """Keeps the weights and the name of the first trace of a side."""
+
+    first: Trace | None = None
+
+    def meet(self, seen: Trace) -> Trace:
+        self.first = self.first or seen
+        return seen
+
+    @property
+    def trace(self) -> Trace:
+        if self.first is None:
+            raise UsageError("a set of prompts is empty")
+        return self.first
+
+
+def columns(cases: Iterable[Case], model: Model | None, question: Question, named: _Named) -> Iterator[Column]:
+    """Values of each prompt in turn."""
+    for case in cases:
+        seen = named.meet(passed(case.prompt, model, question))
+        own = question if case.target is None else replace(question, target=case.target, against=case.against)
+        yield column(seen, own)
+
+
+def passed(prompt: Prompt | Trace, model: Model | None, question: Question) -> Trace:
+    if isinstance(prompt, Trace):
+        return prompt
+    if model is None:
+        raise UsageError("prompts need a model to run them: give model=")
+    return trace(model, prompt, bos=question.bos)
+
+
+def column(seen: Trace, question: Question) -> Column:
+    """Every component's value at the asked position of one pass."""
+    position = position_in(seen, question.position)
+    if question.quantity == "share":
+        found = shares(seen, question.target, question.against, position, question.by, direction=question.direction)
+        return Column(found.components, found.values.double().cpu().numpy(), found.error)
+    names: list[str] = []
+    norms: list[Array] = []
+    for group in groups_of(seen, question.by):
+        names += group.names
+        norms.append(torch.linalg.vector_norm(group.values[:, position].double(), dim=-1).cpu().numpy())
+    return Column(tuple(names), np.concatenate(norms), 0.0)
+
+
+def stacked(a: Sequence[Column], b: Sequence[Column]) -> tuple[tuple[str, ...], Array, Array]:
+    """Names, and values `[component, prompt]` of both sides.
+
+    Raises:
+        UsageError: sides whose components differ.
+    """
+    names = a[0].names
+    if any(each.names != names for each in (*a, *b)):
+        raise UsageError("the prompts do not share their components: sets are compared within one model")
+    values_a, values_b = (np.stack([each.values for each in side], axis=1) for side in (a, b))
+    return names, values_a, values_b
+
+
+def set_rows(
+    names: Sequence[str], quantity: str, a: Array, b: Array, found: Tested, first: Trace, aligned: str
+) -> Iterator[Row]:
+    """One row per component: means of both sides and what was tested."""
+    place = placer(first.weights)
+    means = a.mean(1).tolist(), b.mean(1).tolist()
+    tests = (each.tolist() for each in (found.delta, found.lo, found.hi, found.p, found.p_adjusted))
+    for name, side_a, side_b, delta, lo, hi, p, adjusted in zip(names, *means, *tests, strict=True):
+        yield Row(
+            name, quantity, side_a, side_b, delta, relative_to(delta, side_a), **place(name),
+            lo=lo, hi=hi, p=p, p_adjusted=adjusted, aligned=aligned,
+        )  # fmt: skip
+
+
+def cases_of(items: Sequence[Item]) -> list[Case]:
+    """Prompts as cases.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not items:
+        raise UsageError("a set of prompts is empty")
+    return [item if isinstance(item, Case) else Case(item) for item in items]
+
+
+def common_question(cases: Sequence[Case], question: Question) -> Question:
+    """The question of the whole comparison: either every prompt has a target, or none."""
+    own = [case.target is not None for case in cases]
+    if question.quantity == "share" or not any(own):
+        return question
+    if not all(own):
+        raise UsageError(f"{own.count(True)} of {len(own)} prompts have a target: give one to all, or a common target=")
+    return replace(question, target=cases[0].target, against=cases[0].against)

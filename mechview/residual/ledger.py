@@ -1,0 +1,144 @@
+"""The ledger: every addition to the residual stream, in rows that sum to what the model computed.
+
+Completeness is in every answer: `error = max|sum of rows - model's stream| / max|model's stream|`, and
+the total is the model's own stream, never the sum. Norms that the stream passes are frozen at the scale
+they had at each position (the default and only exact choice for post-norm models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.checks import relative
+from mechview.errors import UsageError
+from mechview.models.reader import check_layer
+from mechview.models.trace import Point, Trace
+from mechview.models.weights import Stack
+from mechview.residual.embeddings import embed_steps
+from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps
+from mechview.results import Result
+
+Place = str | tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Ledger(Result):
+    """Rows `values[component, pos, d_model]` named by `components`, at one point of one stack.
+
+    `cos_stream` is each row's cosine to the stream before it was written (NaN for the first),
+    `share_of_update` its projection on what its sublayer added, as a share of that (they sum to 1).
+    """
+
+    trace: Trace = field(repr=False)
+    components: tuple[str, ...]
+    values: Float[Tensor, "component pos d_model"]
+    total: Float[Tensor, "pos d_model"]
+    error: float
+    by: Grain
+    point: str
+    stack: Stack
+    cos_stream: Float[Tensor, "component pos"]
+    share_of_update: Float[Tensor, "component pos"]
+
+    def row(self, component: str) -> Float[Tensor, "pos d_model"]:
+        if component not in self.components:
+            raise UsageError(f"the ledger has no row {component}; it has {self.components[0]} to {self.components[-1]}")
+        return self.values[self.components.index(component)]
+
+
+def ledger(trace: Trace, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None) -> Ledger:
+    """Every addition to the stream up to a point.
+
+    Args:
+        by: `layer` (attention and MLP whole), `head`, `source` (head x key position), `neuron` (top ones and
+            the remainder), `expert`, `bias` (value, attention, MLP biases as rows of their own).
+        point: `final` (before the final norm), or `(layer, "pre" | "mid" | "post")`.
+        stack: `encoder` for the encoder of an encoder-decoder model.
+
+    Raises:
+        UsageError: an unknown grain or point, or experts of a model that has none.
+    """
+    if by not in GRAINS:
+        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    stack = check_layer(trace.weights.shape, 0, stack or trace.stack)
+    last, at = _point(trace, point, stack)
+    rows = Rows()
+    for step in steps_to(trace, by, last, at, stack):
+        rows.take(step)
+    total = trace.stream(last, at, stack)
+    values = rows.values
+    return Ledger(
+        trace=trace,
+        components=tuple(rows.names),
+        values=values,
+        total=total,
+        error=relative(values.double().sum(0), total),
+        by=by,
+        point="final" if point == "final" else f"L{last}.{at}",
+        stack=stack,
+        cos_stream=torch.cat(rows.cosines),
+        share_of_update=torch.cat(rows.shares),
+    )
+
+
+@dataclass
+class Rows:
+    """Rows so far and the stream they make; a transport carries all of them.
+
+    Cosine and share are taken at the moment of writing, before any later norm carries the row.
+    """
+
+    names: list[str] = field(default_factory=list)
+    parts: list[Tensor] = field(default_factory=list)
+    stream: Tensor | None = None
+    cosines: list[Tensor] = field(default_factory=list)
+    shares: list[Tensor] = field(default_factory=list)
+
+    def take(self, step: Step) -> None:
+        if isinstance(step, Transport):
+            self.parts = [step.carry(self.values)]
+            self.stream = None if self.stream is None else step.carry(self.stream[None])[0]
+            return
+        update = step.values.sum(0)
+        before = torch.full_like(update, torch.nan) if self.stream is None else self.stream
+        self.names += step.names
+        self.parts.append(step.values)
+        self.cosines.append(cosine(step.values, before))
+        self.shares.append((step.values * update).sum(-1) / update.square().sum(-1))
+        self.stream = update if self.stream is None else self.stream + update
+
+    @property
+    def values(self) -> Float[Tensor, "component pos d_model"]:
+        return torch.cat(self.parts)
+
+
+def cosine(x: Float[Tensor, "*component pos d_model"], y: Float[Tensor, "pos d_model"]) -> Tensor:
+    """Cosine of rows to a stream, NaN where either is zero."""
+    return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
+
+
+def steps_to(trace: Trace, by: Grain, last: int, at: Point, stack: Stack) -> Iterator[Step]:
+    """Steps up to a point of layer `last`."""
+    yield from embed_steps(trace, stack)
+    for layer in range(last):
+        yield from block_steps(trace, layer, by, stack)
+    if at == "post":
+        yield from block_steps(trace, last, by, stack)
+    elif at == "mid":
+        yield from middle_steps(trace, last, by, stack)
+
+
+def _point(trace: Trace, point: Place, stack: Stack) -> tuple[int, Point]:
+    count = trace.weights.shape.layers(stack)
+    if point == "final":
+        return count - 1, "post"
+    if not isinstance(point, tuple) or len(point) != 2 or point[1] not in ("pre", "mid", "post"):
+        raise UsageError(f"point={point!r} is not a place in the stream; use 'final' or (layer, 'pre'|'mid'|'post')")
+    check_layer(trace.weights.shape, point[0], stack)
+    return point[0], cast(Point, point[1])

@@ -1,0 +1,133 @@
+"""From the stream to the logits, as the model does it: final norm, head, unembedding, scale, cap.
+
+Also the way back: a direction over the vocabulary becomes a direction in the stream, with the final norm
+frozen at each position's own scale. Masked-language heads (BERT) put a nonlinear layer in between: they
+can be read forwards, but no direction can be pushed back through them, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.errors import UnsupportedError, UsageError
+from mechview.models.norms import apply_norm, norm_scale
+from mechview.models.trace import Trace
+from mechview.models.weights import EndWeights
+from mechview.residual.neurons import ACTIVATIONS
+
+Target = str | int | Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A direction in the stream at each position, and the constant that no component wrote.
+
+    `rows` names the constants: the final norm's bias and the unembedding bias.
+    """
+
+    name: str
+    vectors: Float[Tensor, "pos d_model"]
+    rows: dict[str, float]
+
+
+def unembed(stream: Float[Tensor, "pos d_model"], ends: EndWeights) -> Float[Tensor, "pos d_vocab"]:
+    """Logits of any stream, in its dtype.
+
+    Raises:
+        UnsupportedError: the model has no unembedding.
+    """
+    if ends.W_U is None:
+        raise UnsupportedError("this model has no unembedding: its stream has no logits")
+    x = apply_norm(stream, ends.final_norm)
+    if ends.head_transform is not None:
+        W, b, norm, activation = ends.head_transform
+        x = apply_norm(ACTIVATIONS[activation](x @ W.to(x) + b.to(x)), norm)
+    logits = x @ ends.W_U.to(x)
+    logits = (logits if ends.b_U is None else logits + ends.b_U.to(logits)) * ends.logit_scale
+    return logits if ends.softcap is None else ends.softcap * torch.tanh(logits / ends.softcap)
+
+
+def before_cap(logits: Tensor, ends: EndWeights) -> Tensor:
+    """The model's logits with a final soft-cap undone, in float64: shares are of these."""
+    logits = logits.double()
+    return logits if ends.softcap is None else ends.softcap * torch.atanh(logits / ends.softcap)
+
+
+def logit_direction(trace: Trace, target: Target, against: Target | None, tokenizer: object) -> Direction:
+    """The direction whose dot with the final stream is the target's logit (minus the other's).
+
+    Args:
+        target: a token, its id, or several of either (their mean).
+    """
+    ends = trace.weights.ends()
+    if ends.W_U is None:
+        raise UnsupportedError("this model has no unembedding: give a direction in the stream instead")
+    if ends.head_transform is not None:
+        raise UnsupportedError(
+            "this model's head is not linear in the stream (dense layer, activation, norm): logits have no shares"
+        )
+    weight = vocabulary_weights(trace, target, against, tokenizer)
+    W_U = ends.W_U.double() * ends.logit_scale
+    read = W_U @ weight
+    norm, stream = ends.final_norm, trace.stream_final.double()
+    folded = read if norm.gain is None else read * norm.gain.double()
+    folded = folded - folded.mean() if norm.kind == "layer" else folded
+    rows = {} if norm.bias is None else {"final_norm_bias": float(norm.bias.double() @ read)}
+    if ends.b_U is not None:
+        rows["unembed_bias"] = float(ends.b_U.double() @ weight) * ends.logit_scale
+    return Direction(direction_name(target, against), folded / norm_scale(stream, norm), rows)
+
+
+def vector_direction(trace: Trace, vector: Float[Tensor, "d_model"], name: str = "vector") -> Direction:
+    """Any vector of the stream (a probe, a difference of means, an SAE row), the same at every position."""
+    stream = trace.stream_final
+    if vector.shape != stream.shape[-1:]:
+        raise UsageError(f"the direction has {tuple(vector.shape)} numbers; the stream has {stream.shape[-1]}")
+    return Direction(name, vector.double().to(stream.device).expand(len(stream), -1), {})
+
+
+def vocabulary_weights(
+    trace: Trace, target: Target, against: Target | None, tokenizer: object
+) -> Float[Tensor, "d_vocab"]:
+    """+1 over the targets, -1 over what they are held against, each side averaged."""
+    size = trace.weights.shape.d_vocab
+    weight = torch.zeros(size, dtype=torch.float64)
+    for side, sign in ((target, 1.0), (against, -1.0)):
+        if side is not None:
+            ids = token_ids(side, tokenizer, size)
+            weight.index_add_(0, torch.tensor(ids), torch.full((len(ids),), sign / len(ids), dtype=torch.float64))
+    return weight
+
+
+def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
+    """Ids of tokens given as text or ids.
+
+    Raises:
+        UsageError: a text that is not one token, or an id outside the vocabulary.
+    """
+    items = [target] if isinstance(target, str | int) else list(target)
+    if not items:
+        raise UsageError("there is no target token")
+    ids = [item if isinstance(item, int) else one_token(item, tokenizer) for item in items]
+    outside = next((i for i in ids if not 0 <= i < size), None)
+    if outside is not None:
+        raise UsageError(f"token id {outside} does not exist: the vocabulary has ids 0 to {size - 1}")
+    return ids
+
+
+def one_token(text: str, tokenizer: object) -> int:
+    if tokenizer is None:
+        raise UsageError("this model has no tokenizer; give target tokens by id")
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[operator]
+    if len(ids) != 1:
+        raise UsageError(f"{text!r} is {len(ids)} tokens, not one; choose one token (a leading space often matters)")
+    return int(ids[0])
+
+
+def direction_name(target: Target, against: Target | None) -> str:
+    return f"logit of {target!r}" if against is None else f"logit of {target!r} - {against!r}"

@@ -1,0 +1,217 @@
+"""Shares: what each component adds along a direction, summing to the model's own value there.
+
+The direction is pushed back through frozen norms, multipliers and `W_O`, and met with each head's `z`:
+no `[head, pos, d_model]` tensor is ever made. Constants that no component wrote (norm and unembedding
+bias) are rows of their own. With a final soft-cap the shares are of the logit before the cap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.errors import UsageError
+from mechview.factors import head_label
+from mechview.models.norms import centred, fold_write, norm_scale
+from mechview.models.trace import Trace, as_added
+from mechview.models.weights import AttentionWeights, NormWeights, Stack
+from mechview.residual.embeddings import embed_steps
+from mechview.residual.neurons import activations, expert_writes
+from mechview.residual.readout import (
+    Direction,
+    Target,
+    before_cap,
+    logit_direction,
+    vector_direction,
+    vocabulary_weights,
+)
+from mechview.residual.rows import GRAINS, Grain, Transport, Write, mlp_added, values_of
+from mechview.results import Result
+
+TOP_NEURONS = 10
+
+
+@dataclass(frozen=True)
+class Shares(Result):
+    """`values[component]` along a direction at one position; `total` is the model's own value."""
+
+    components: tuple[str, ...]
+    values: Float[Tensor, "component"]
+    total: float
+    error: float
+    direction: str
+    position: int
+    by: Grain
+    softcap: float | None = None
+
+    def top(self, k: int = 10) -> list[tuple[str, float]]:
+        """The k largest rows by size, with sign."""
+        order = self.values.abs().argsort(descending=True)[:k].tolist()
+        return [(self.components[n], float(self.values[n])) for n in order]
+
+
+Along = tuple[list[str], Float[Tensor, "component pos"]]
+
+
+def shares(
+    trace: Trace,
+    target: Target | None = None,
+    against: Target | None = None,
+    position: int = -1,
+    by: Grain = "head",
+    *,
+    direction: Float[Tensor, "d_model"] | None = None,
+    tokenizer: object = None,
+) -> Shares:
+    """Direct attribution of a logit, a logit difference, or a stream direction, at one position.
+
+    Raises:
+        UsageError: a target that is not one token, no such position, or neither target nor direction.
+        UnsupportedError: the model's head is not linear in the stream.
+    """
+    position = _position(position, len(trace.tokens))
+    goal = _direction(trace, target, against, direction, tokenizer)
+    names, values = along(trace, goal, by)
+    total = _total(trace, goal, target, against, position, tokenizer)
+    column = values[:, position]
+    return Shares(
+        components=tuple(names),
+        values=column,
+        total=total,
+        error=abs(float(column.sum()) - total) / max(abs(total), float(column.abs().max()), 1e-30),
+        direction=goal.name,
+        position=position,
+        by=by,
+        softcap=trace.weights.ends().softcap if target is not None else None,
+    )
+
+
+def along(trace: Trace, goal: Direction, by: Grain) -> Along:
+    """Shares of every component at every position, `[component, pos]` in float64."""
+    if by not in GRAINS:
+        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    stack, D = trace.stack, goal.vectors
+    found: list[Along] = [([name], torch.full((1, len(D)), value, dtype=D.dtype)) for name, value in goal.rows.items()]
+    for layer in reversed(range(trace.weights.shape.layers(stack))):
+        part, D = _mlp_along(trace, layer, by, stack, D)
+        found += part
+        for name in ("cross", stack) if len(trace.weights.shape.stacks) > 1 else (stack,):
+            part, D = _attention_along(trace, layer, by, name, D)
+            found += part
+    found += _embed_along(trace, stack, D)
+    found.reverse()
+    return [name for names, _ in found for name in names], torch.cat([values for _, values in found])
+
+
+def _attention_along(trace: Trace, layer: int, by: Grain, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
+    weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
+    place = head_label(layer, 0, stack, len(trace.weights.shape.stacks) > 1).removesuffix("H0")
+    before = seen.stream.double() + as_added(seen.written.double(), seen, weights)
+    found, D = _through(weights.stream_norm, before, f"L{layer}.attn_norm_bias", D)
+    back = fold_write(D / norm_scale(seen.written.double(), weights.post_norm), weights.post_norm) * weights.multiplier
+    if by == "layer":
+        return [*found, ([f"{place}.attn"], (seen.written.double() * back).sum(-1)[None])], D
+    bias = torch.zeros_like(back[:, 0]) if weights.b_O is None else back @ weights.b_O.double()
+    names, values = _heads_along(trace, layer, by, stack, weights, back)
+    return [*found, ([*names, f"{place}.attn_bias"], torch.cat([values, bias[None]]))], D
+
+
+def _heads_along(
+    trace: Trace, layer: int, by: Grain, stack: Stack, weights: AttentionWeights, back: Float[Tensor, "q_pos d_model"]
+) -> Along:
+    seen, several = trace.attention(layer, stack), len(trace.weights.shape.stacks) > 1
+    labels = [head_label(layer, h, stack, several) for h in range(len(weights.W_Q))]
+    asked = einsum(back, weights.W_O.double(), "q_pos d_model, head d_head d_model -> head q_pos d_head")
+    if by == "source":
+        sent = einsum(asked, values_of(seen.source.double(), weights), "head q d_head, head k d_head -> head k q")
+        parts = (seen.pattern.double().mT * sent).flatten(0, 1)
+        return [f"{label}<-{key}" for label in labels for key in range(seen.pattern.shape[-1])], parts
+    heads = einsum(asked, seen.z.double(), "head q_pos d_head, q_pos head d_head -> head q_pos")
+    if by != "bias":
+        return labels, heads
+    b_V = None if weights.b_V is None else weights.b_V[weights.kv_head].double()
+    values = torch.zeros_like(heads) if b_V is None else einsum(asked, b_V, "head q d_head, head d_head -> head q")
+    values = values * seen.pattern.double().sum(-1)
+    place = labels[0].removesuffix("H0")
+    return [*labels, f"{place}.value_bias"], torch.cat([heads - values, values.sum(0, keepdim=True)])
+
+
+def _mlp_along(trace: Trace, layer: int, by: Grain, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
+    weights, seen = trace.weights.mlp(layer, stack), trace.capture.mlp[stack, layer]
+    written = seen.written.double()
+    before = seen.stream.double() + mlp_added(written, seen, weights)
+    found, D = _through(weights.stream_norm, before, f"L{layer}.mlp_norm_bias", D)
+    back = fold_write(D / norm_scale(written, weights.post_norm), weights.post_norm) * weights.multiplier
+    whole = (written * back).sum(-1)[None]
+    if by == "expert":
+        if weights.router is None:
+            raise UsageError("this model has no experts: use by='neuron' or by='head'")
+        parts = einsum(expert_writes(seen.stream.double(), weights), back, "expert pos d, pos d -> expert pos")
+        return [*found, ([f"L{layer}.expert{n}" for n in range(len(parts))], parts)], D
+    if by == "neuron":
+        if weights.router is not None:
+            raise UsageError("neurons of a mixture of experts are not split: use by='expert'")
+        each = (activations(seen.stream.double(), weights) * (back @ weights.W_out.double().mT)).mT
+        top = each.abs().amax(-1).topk(min(TOP_NEURONS, len(each))).indices
+        rest = whole - each[top].sum(0, keepdim=True)
+        names = [*(f"L{layer}.n{n}" for n in top.tolist()), f"L{layer}.mlp_rest"]
+        return [*found, (names, torch.cat([each[top], rest]))], D
+    if by == "bias" and weights.b_out is not None and weights.router is None:
+        bias = (back @ weights.b_out.double())[None]
+        return [*found, ([f"L{layer}.mlp", f"L{layer}.mlp_bias"], torch.cat([whole - bias, bias]))], D
+    return [*found, ([f"L{layer}.mlp"], whole)], D
+
+
+def _embed_along(trace: Trace, stack: Stack, D: Tensor) -> list[Along]:
+    found: list[Along] = []
+    for step in reversed(list(embed_steps(trace, stack))):
+        if isinstance(step, Write):
+            found.append((list(step.names), (step.values.double() * D).sum(-1)))
+        else:
+            D = _back(step, D)
+    return found
+
+
+def _back(step: Transport, D: Tensor) -> Tensor:
+    """A direction behind a frozen norm or projection, seen from before it."""
+    if step.matrix is not None:
+        return D @ step.matrix.double().mT
+    return centred(fold_write(D, step.norm), step.norm) / step.scale.double()
+
+
+def _through(norm: NormWeights, before: Tensor, bias_name: str, D: Tensor) -> tuple[list[Along], Tensor]:
+    """A direction pushed back through a norm of the stream, whose bias is a row."""
+    if norm.kind == "none":
+        return [], D
+    rows: list[Along] = [] if norm.bias is None else [([bias_name], (D @ norm.bias.double())[None])]
+    return rows, centred(fold_write(D, norm), norm) / norm_scale(before, norm)
+
+
+def _direction(
+    trace: Trace, target: Target | None, against: Target | None, vector: Tensor | None, tokenizer: object
+) -> Direction:
+    if (target is None) == (vector is None):
+        raise UsageError("give a target token or a direction, one of the two")
+    if vector is not None:
+        return vector_direction(trace, vector)
+    return logit_direction(trace, target, against, tokenizer or trace.tokenizer)  # type: ignore[arg-type]
+
+
+def _total(
+    trace: Trace, goal: Direction, target: Target | None, against: Target | None, position: int, tokenizer: object
+) -> float:
+    """The model's own value: its logit before the cap, or its own final stream along a vector."""
+    if target is None or trace.logits is None:
+        return float(trace.stream_final[position].double() @ goal.vectors[position])
+    weight = vocabulary_weights(trace, target, against, tokenizer or trace.tokenizer)
+    return float(before_cap(trace.logits[position], trace.weights.ends()) @ weight)
+
+
+def _position(position: int, length: int) -> int:
+    if not -length <= position < length:
+        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
+    return position % length

@@ -1,0 +1,26 @@
+"""Numbers to tidy frames: one fact a row, stable names and dtypes, every column with a stated meaning.
+
+Each function takes a result and gives a pandas frame of one schema; importing this package registers
+them, so that `result.frame()` works. Schemas are versioned and printed by `mechview schema`. A value
+that does not exist is NaN (floats) or NA (counts); a value that came out as NaN is NaN as well, and is
+counted wherever it is shown.
+"""
+
+from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
+from mechview.tables.heads import heads_frame, heads_wide, svd_frame
+from mechview.tables.parity import parity_frame
+from mechview.tables.schemas import SCHEMAS, Column, check_schema, schema
+
+__all__ = [
+    "SCHEMAS",
+    "Column",
+    "attention_frame",
+    "check_schema",
+    "heads_frame",
+    "heads_wide",
+    "parity_frame",
+    "prompt_heads_frame",
+    "schema",
+    "svd_frame",
+    "tokens_frame",
+]

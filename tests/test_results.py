@@ -1,0 +1,87 @@
+"""Results find their frames and figures in registries, and say so plainly where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass
+
+import pandas as pd
+import pytest
+
+from mechview import results
+from mechview.errors import (
+    CheckError,
+    HeadError,
+    MechviewError,
+    ModelError,
+    OutputError,
+    PromptError,
+    UnsupportedError,
+    UsageError,
+)
+from mechview.results import Result, figure_of, frame_of
+
+
+@dataclass(frozen=True)
+class Answer(Result):
+    number: int
+
+
+@dataclass(frozen=True)
+class Unseen(Result):
+    number: int
+
+
+@pytest.fixture(autouse=True)
+def fresh_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "FRAMES", dict(results.FRAMES))
+    monkeypatch.setattr(results, "FIGURES", dict(results.FIGURES))
+
+
+def test_a_registered_view_is_used() -> None:
+    frame_of(Answer)(lambda answer: pd.DataFrame({"layer": [0, 1], "value": [answer.number, -answer.number]}))
+    figure_of("Answer")(lambda answer: f"figure of {answer.number}")
+    answer = Answer(number=3)
+    assert answer.frame()["value"].tolist() == [3, -3]
+    assert answer.figure() == "figure of 3"
+
+
+def test_registering_returns_the_function_itself() -> None:
+    def maker(answer: Answer) -> int:
+        return answer.number
+
+    assert frame_of(Answer)(maker) is maker
+
+
+@pytest.mark.parametrize("view", ["frame", "figure"])
+def test_a_result_without_a_view_says_so(view: str) -> None:
+    with pytest.raises(UsageError, match="^Unseen has no such view$"):
+        getattr(Unseen(number=1), view)()
+
+
+def test_to_xarray_has_the_key_columns_as_axes() -> None:
+    frame_of(Answer)(lambda answer: pd.DataFrame({"layer": [0, 1], "head": [0, 0], "value": [1.0, 2.0]}))
+    data = Answer(number=0).to_xarray()
+    assert set(data.sizes) == {"layer", "head"}
+    assert data["value"].sel(layer=1, head=0).item() == 2.0
+
+
+def test_results_are_frozen_and_equal_whatever_their_manifest() -> None:
+    assert Answer(number=1, manifest={"seed": 0}) == Answer(number=1, manifest={"seed": 1})
+    assert Answer(number=1) != Answer(number=2)
+    with pytest.raises(FrozenInstanceError):
+        Answer(number=1).number = 2
+
+
+def test_each_result_has_a_manifest_of_its_own() -> None:
+    one, other = Answer(number=1), Answer(number=1)
+    assert one.manifest is not other.manifest
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(MechviewError, 1), (CheckError, 1), (UsageError, 2), (HeadError, 2), (PromptError, 2), (OutputError, 2),
+     (ModelError, 3), (UnsupportedError, 3)],
+)  # fmt: skip
+def test_errors_carry_their_exit_code(error: type[MechviewError], code: int) -> None:
+    assert error("a sentence").exit_code == code
+    assert issubclass(error, MechviewError)
