@@ -7,8 +7,6 @@ thin factors; every component adds to one residual stream, and every number carr
 
 import lazy_loader
 
-from mechview.version import __version__
-
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
@@ -25,6 +23,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "residual.ledger": ["Ledger", "ledger"],
         "residual.lens": ["Lens", "lens"],
         "residual.shares": ["Shares", "shares"],
+        "version": ["__version__"],
     },
 )
-__all__ += ["__version__"]

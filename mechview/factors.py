@@ -26,6 +26,7 @@ from mechview.models.weights import (
     AttentionWeights,
     HasWeights,
     HeadNorm,
+    ModelShape,
     ModelWeights,
     NormWeights,
     Rotary,
@@ -91,17 +92,25 @@ class HeadFactors:
     def needs_offset(self) -> bool:
         return self.rotary is not None
 
+    @property
+    def query_side(self) -> Float[Tensor, "d_model_plus_1 d_head"]:
+        """`W_Q D_q` with its bias row."""
+        return self.query if self.query_gain is None else self.query @ self.query_gain
+
+    @property
+    def key_side(self) -> Float[Tensor, "d_model_plus_1 d_head"]:
+        """`W_K D_k` with its bias row."""
+        return self.key if self.key_gain is None else self.key @ self.key_gain
+
     def _query_key(self, offset: int | None, length: int | None) -> tuple[Tensor, Tensor]:
-        left = self.query if self.query_gain is None else self.query @ self.query_gain
-        right = self.key if self.key_gain is None else self.key @ self.key_gain
+        left = self.query_side
         if self.rotary is None:
-            return left, right
+            return left, self.key_side
         if offset is None:
             raise UsageError(
                 f"{self.label} uses rotary positions: its pattern depends on the offset q_pos - k_pos; give offset="
             )
-        R = rotation(self.rotary, offset, left.shape[-1], length)
-        return left @ R.to(left), right
+        return left @ rotation(self.rotary, offset, left.shape[-1], length).to(left), self.key_side
 
 
 def head_factors(
@@ -115,11 +124,16 @@ def head_factors(
         stack: `decoder`, `encoder` or `cross`; models with one stack ignore it.
     """
     weights = weights_of(weights)
-    stack = check_layer(weights.shape, layer, stack)
-    heads = weights.shape.n_heads
-    if not 0 <= head < heads:
-        raise HeadError(f"head {head} does not exist: layer {layer} has heads 0 to {heads - 1}")
+    stack = check_head(weights.shape, layer, head, stack)
     return factor_head(weights.attention(layer, stack), head, fold, len(weights.shape.stacks) > 1)
+
+
+def check_head(shape: ModelShape, layer: int, head: int, stack: Stack | None = None) -> Stack:
+    """The stack meant, after checking that it has this layer and head."""
+    chosen = check_layer(shape, layer, stack)
+    if not 0 <= head < shape.n_heads:
+        raise HeadError(f"head {head} does not exist: layer {layer} has heads 0 to {shape.n_heads - 1}")
+    return chosen
 
 
 def layer_factors(

@@ -38,16 +38,23 @@ class Run:
 def recorded() -> Iterator[Run]:
     """Collects the warnings of a run, once each, for its manifest."""
     run = Run()
-    with warnings.catch_warnings(record=True) as caught:
+
+    def keep(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = f"{category.__name__}: {message}"
+        run.warnings += [] if text in run.warnings else [text]
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
-        try:
-            yield run
-        finally:
-            run.warnings += list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught))
+        warnings.showwarning = keep
+        yield run
 
 
-def manifest(model: Any, run: Run | None = None, **arguments: Any) -> dict[str, Any]:
-    """Facts about this environment, this model and these arguments."""
+def manifest(model: Any, run: Run | None = None, *, hashed: bool = True, **arguments: Any) -> dict[str, Any]:
+    """Facts about this environment, this model and these arguments.
+
+    Args:
+        hashed: hash the weight files, which reads all of them; one head of a large model does without.
+    """
     source = model.source
     facts: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -58,7 +65,7 @@ def manifest(model: Any, run: Run | None = None, **arguments: Any) -> dict[str, 
         "model": source.name,
         "source": source.kind,
         "revision": source.revision,
-        "weights_sha256": weights_digest(model),
+        "weights_sha256": weights_digest(model) if hashed else None,
         "tokenizer_sha256": tokenizer_digest(source.config_folder or source.folder),
         "shape": {name: value for name, value in vars(model.shape).items() if value is not None},
         "arguments": arguments,

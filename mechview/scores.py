@@ -1,6 +1,7 @@
 """Attention rebuilt from the factors: scores and head writes of a layer, in float64.
 
-Content at each offset is `[x, 1] pattern_affine(offset) [y, 1]^T`, divided by the frozen scales of a
+Content at each offset is `[x, 1] pattern_affine(offset) [y, 1]^T`, a head's write `A [y, 1] message_affine`
+(without its last column, which is the constant 1); content is divided by the frozen scales of a
 query/key norm; what follows (scale, bias, cap, mask) is the layer's own. Parity is measured with these.
 """
 
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.factors import HeadFactors, homogeneous
+from mechview.models.positions import rotation
 from mechview.models.scores import finished, head_scale
 from mechview.models.weights import AttentionWeights
 
@@ -31,24 +33,36 @@ def scores_of(
     x, y = homogeneous(reads.double()), homogeneous(source.double())
     queries = torch.stack([x @ f.query.double() for f in factors])
     keys = torch.stack([y @ f.key.double() for f in factors])
-    content = torch.stack([_content(f, x, y) for f in factors])
+    content = content_of(factors, x, y, attention.causal)
     content = content / head_scale(queries, attention.q_norm)
     first = [attention.kv_head.tolist().index(group) for group in range(len(attention.W_K))]
     scale = head_scale(keys[first], attention.k_norm)[attention.kv_head]
     return finished(content / scale.mT, attention)
 
 
-def _content(factors: HeadFactors, x: Tensor, y: Tensor) -> Float[Tensor, "q_pos k_pos"]:
-    """`x P(i - j) y^T`, one offset after another for a rotary head."""
-    if not factors.needs_offset:
-        pattern = factors.pattern_affine()
-        return (x @ pattern.left.double()) @ (pattern.right.double() @ y.mT)
+def content_of(
+    factors: list[HeadFactors],
+    x: Float[Tensor, "q_pos d_model_plus_1"],
+    y: Float[Tensor, "k_pos d_model_plus_1"],
+    causal: bool = False,
+) -> Float[Tensor, "head q_pos k_pos"]:
+    """`x pattern_affine(i - j) y^T` of every head, one offset after another where positions are rotary.
+
+    The sides are multiplied before the rotation of an offset comes between them; `causal` leaves pairs
+    that a causal mask hides at 0.
+    """
+    q = torch.stack([x @ f.query_side.double() for f in factors])
+    k = torch.stack([y @ f.key_side.double() for f in factors])
+    rotary = factors[0].rotary
+    if rotary is None:
+        return q @ k.mT
     offset = torch.arange(len(x), device=x.device)[:, None] - torch.arange(len(y), device=x.device)
-    content = torch.zeros_like(offset, dtype=x.dtype)
+    content = x.new_zeros(len(factors), len(x), len(y))
     for step in offset.unique().tolist():
-        pattern = factors.pattern_affine(step, length=len(y))
-        i, j = (offset == step).nonzero(as_tuple=True)
-        content[i, j] = ((x[i] @ pattern.left.double()) * (y[j] @ pattern.right.double().mT)).sum(-1)
+        if step >= 0 or not causal:
+            i, j = (offset == step).nonzero(as_tuple=True)
+            R = rotation(rotary, step, q.shape[-1], len(y)).to(q)
+            content[:, i, j] = ((q[:, i] @ R) * k[:, j]).sum(-1)
     return content
 
 
@@ -59,5 +73,5 @@ def writes_of(
 ) -> Float[Tensor, "head q_pos d_model"]:
     """`sum_j A[i, j] * [y_j, 1] message`: what each head writes, before any scale of a post-norm."""
     y = homogeneous(source.double())
-    messages = [(y @ f.message_affine.left.double()) @ f.message_affine.right.double() for f in factors]
-    return torch.stack([a.double() @ m[:, :-1] for a, m in zip(pattern, messages, strict=True)])
+    sent = torch.stack([(y @ f.value.double()) @ f.output.double() for f in factors])
+    return pattern.double() @ sent

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import families
 import pytest
 import torch
-from conftest import family
 from torch import Tensor
 from torch.testing import assert_close
 from transformers.models.cohere import modeling_cohere
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 
+import families
 import mechview as mv
+from conftest import family
 from mechview.errors import HeadError, UsageError
 from mechview.factors import factor_head, homogeneous
 from mechview.models.norms import apply_norm, norm_scale
@@ -21,7 +21,19 @@ from mechview.models.weights import AttentionWeights, ModelShape, Rotary, Stack
 
 D, D_HEAD = 48, 8
 EXACT = dict(rtol=0, atol=1e-12)
-ROTARY = ["gptj", "gpt_neox", "falcon", "phi", "phi3", "llama", "llama_yarn", "llama_longrope", "qwen3", "gemma3", "cohere_qk_norm"]
+ROTARY = [
+    "gptj",
+    "gpt_neox",
+    "falcon",
+    "phi",
+    "phi3",
+    "llama",
+    "llama_yarn",
+    "llama_longrope",
+    "qwen3",
+    "gemma3",
+    "cohere_qk_norm",
+]
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -64,8 +76,9 @@ def test_at_offset_zero_the_rotation_is_the_squared_attention_factor(name: str) 
         (factors.query, factors.query_gain), (factors.key, factors.key_gain)))  # fmt: skip
     factor = factors.rotary.frequencies(None)[1]
     assert (factor != 1.0) is (name in ("llama_yarn", "llama_longrope"))
-    turned = torch.arange(len(factors.output)) < factors.rotary.width
-    assert_close(factors.pattern(0).dense(), (query * torch.where(turned, factor**2, 1.0)) @ key.mT, **EXACT)
+    size = torch.ones(len(factors.output), dtype=torch.float64)
+    size[: factors.rotary.width] = factor**2
+    assert_close(factors.pattern(0).dense(), (query * size) @ key.mT, **EXACT)
 
 
 @pytest.mark.parametrize("name", ROTARY)
@@ -157,7 +170,9 @@ def test_folded_maps_on_the_stream_are_raw_maps_on_the_normed_input(name: str) -
     reads, over_rho = apply_norm(stream, weights.norm), stream / norm_scale(stream, weights.norm)
     for offset in (0, 2):
         ours = homogeneous(over_rho) @ folded.pattern_affine(offset).dense() @ homogeneous(over_rho).mT
-        assert_close(ours, homogeneous(reads) @ raw.pattern_affine(offset).dense() @ homogeneous(reads).mT, rtol=0, atol=1e-10)
+        assert_close(
+            ours, homogeneous(reads) @ raw.pattern_affine(offset).dense() @ homogeneous(reads).mT, rtol=0, atol=1e-10
+        )
     sent, expected = (homogeneous(x) @ f.message_affine.dense() for x, f in ((over_rho, folded), (reads, raw)))
     gain = 1.0 if weights.post_norm.gain is None else weights.post_norm.gain
     assert_close(sent[:, :-1], expected[:, :-1] * gain * weights.multiplier, rtol=0, atol=1e-10)
@@ -214,7 +229,9 @@ def test_half_precision_weights_give_float64(dtype: torch.dtype) -> None:
     factors = factor_head(attention(**halves), 2, fold=True)
     assert factors.message.left.dtype == torch.float64
     assert_close(factors.message.dense(), halves["W_V"][1].double() @ halves["W_O"][2].double(), **EXACT)
-    assert factor_head(attention(**{n: t.float() for n, t in halves.items()}), 2, fold=True).output.dtype == torch.float32
+    assert (
+        factor_head(attention(**{n: t.float() for n, t in halves.items()}), 2, fold=True).output.dtype == torch.float32
+    )
 
 
 @pytest.mark.parametrize("turned", [None, rotary()])
@@ -234,7 +251,9 @@ def test_maps_do_not_depend_on_the_basis_inside_a_head(turned: Rotary | None) ->
 
 def test_the_multiplier_of_the_branch_is_part_of_a_folded_message_only() -> None:
     plain, scaled = attention(), attention(multiplier=0.5)
-    assert_close(factor_head(scaled, 0, True).message.dense(), 0.5 * factor_head(plain, 0, True).message.dense(), **EXACT)
+    assert_close(
+        factor_head(scaled, 0, True).message.dense(), 0.5 * factor_head(plain, 0, True).message.dense(), **EXACT
+    )
     assert_close(factor_head(scaled, 0, False).message.dense(), factor_head(plain, 0, False).message.dense(), **EXACT)
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-import families
 import pytest
 import torch
-from conftest import family
-from test_factors import attention, drawn, rotary
 from torch import Tensor
 from torch.testing import assert_close
 
+import families
+from conftest import family
 from mechview.factors import factor_head
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.scores import attention_scores, pattern_of
 from mechview.models.weights import Alibi, AttentionWeights, HeadNorm, RelativeBias
 from mechview.scores import scores_of, writes_of
+from test_factors import attention, drawn, rotary
 
 D, LONG = 48, 14
 CLOSE = dict(rtol=0, atol=1e-10)
@@ -102,7 +102,7 @@ def test_a_norm_of_queries_across_heads_has_one_scale_for_all() -> None:
 
 
 def test_sinks_take_their_share_of_each_row() -> None:
-    scores, sinks = drawn(2, 3, 3), torch.tensor([0.0, 2.0])
+    scores, sinks = drawn(2, 3, 3), torch.tensor([0.0, 2.0], dtype=torch.float64)
     pattern = pattern_of(scores, sinks)
     total = scores.exp().sum(-1) + sinks.exp()[:, None]
     assert_close(pattern, scores.exp() / total[..., None], **CLOSE)

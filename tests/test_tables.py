@@ -12,7 +12,7 @@ import torch
 import mechview as mv
 from conftest import family
 from mechview.errors import CheckError
-from mechview.notes import NOTES
+from mechview.heads.notes import NOTES
 from mechview.tables import (
     SCHEMAS,
     attention_frame,

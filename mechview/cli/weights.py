@@ -59,7 +59,7 @@ def head(
         table, factors = _table(opened, None, str(wanted), fold, at, seed), _factors(opened, wanted, fold)
     told = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
     text = lambda: head_card(opened, table, factors)  # noqa: E731
-    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, **told)), to)
+    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told)), to)
     return 0
 
 
@@ -110,7 +110,7 @@ def _side(
         table = _table(opened, None, None if wanted is None else str(wanted), fold, at)
     told = dict(verb=side, head=None if wanted is None else str(wanted), offset=at, fold=fold)
     text = lambda: spectrum_text(side, table)  # noqa: E731
-    emit(Answer("svd", lambda: _one_side(table, side), text, lambda: manifest(opened, run, **told)), to)
+    emit(Answer("svd", lambda: _one_side(table, side), text, lambda: manifest(opened, run, hashed=False, **told)), to)
     return 0
 
 

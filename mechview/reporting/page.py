@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from mechview.exports import json_text
-from mechview.notes import NOTES
+from mechview.heads.notes import NOTES
 from mechview.reporting import wording
 from mechview.reporting.contents import page_data, places, prompt_names, table_columns
 from mechview.reporting.gather import Gathered

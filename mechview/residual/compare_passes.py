@@ -20,7 +20,7 @@ from mechview.models.tracing import trace
 from mechview.residual.align import Pair
 from mechview.residual.compare_rows import Comparison, Question, Row, alike, position_in, relative_to
 from mechview.residual.compare_sets import Item, cases_of, common_question
-from mechview.residual.compare_statistics import tested
+from mechview.residual.compare_statistics import mean_differences
 from mechview.residual.compare_traces import compared
 
 Array = np.ndarray
@@ -86,7 +86,7 @@ def _together(
                 values[row.component, row.quantity][:, n] = [getattr(row, side) for side in SIDES]
     signed = [key for key in first if key[1] == quantity and np.isfinite(values[key]).all()]
     a, b = (np.stack([values[key][side] for key in signed]) for side in (0, 1))
-    tests = tested(a, b, paired=True, draws=draws, seed=seed)
+    tests = mean_differences(a, b, paired=True, draws=draws, seed=seed)
     columns = zip(
         signed, tests.lo.tolist(), tests.hi.tolist(), tests.p.tolist(), tests.p_adjusted.tolist(), strict=True
     )

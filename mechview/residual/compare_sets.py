@@ -18,7 +18,7 @@ from mechview.models.load import Model
 from mechview.models.trace import Trace
 from mechview.models.tracing import Prompt, trace
 from mechview.residual.compare_rows import Case, Comparison, Question, Row, placer, position_in, relative_to
-from mechview.residual.compare_statistics import Tested, tested
+from mechview.residual.compare_statistics import Tested, mean_differences
 from mechview.residual.compare_traces import groups_of
 from mechview.residual.shares import shares
 
@@ -46,7 +46,7 @@ def compare_sets(
     question, named = common_question([*cases[0], *cases[1]], question), [_Named(), _Named()]
     sides = [list(columns(side, model, question, name)) for side, name in zip(cases, named, strict=True)]
     names, values_a, values_b = stacked(*sides)
-    found = tested(values_a, values_b, paired=paired, draws=draws, seed=seed)
+    found = mean_differences(values_a, values_b, paired=paired, draws=draws, seed=seed)
     first = named[0].trace
     rows = set_rows(names, question.quantity, values_a, values_b, found, first, "paired" if paired else "unpaired")
     identical = values_a.shape == values_b.shape and bool((values_a == values_b).all())

@@ -34,7 +34,7 @@ class Tested:
     notes: tuple[str, ...]
 
 
-def tested(a: Array, b: Array, *, paired: bool, draws: int, seed: int) -> Tested:
+def mean_differences(a: Array, b: Array, *, paired: bool, draws: int, seed: int) -> Tested:
     """Difference of the means of b and a, `[component, prompt]` each.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mechview.heads.notes import NOTES
 from mechview.heads.table import MEASURES, NO_NULL, HeadRow, HeadTable, Null
-from mechview.notes import NOTES
 from mechview.results import frame_of
 from mechview.tables.schemas import typed
 

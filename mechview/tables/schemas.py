@@ -43,7 +43,7 @@ SCHEMAS: dict[str, Schema] = {
     "heads": HEAD
     | {
         "offset": Column("Int16", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
-        "metric": Column("category", "what is measured; `mechview.notes.NOTES` defines each"),
+        "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
         "value": Column("float64", "the measurement, in `unit`"),
         "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
         "null_sd": Column("float64", "standard deviation of the null over its draws"),
@@ -89,7 +89,7 @@ SCHEMAS: dict[str, Schema] = {
     "prompt_heads": PROMPT
     | HEAD
     | {
-        "metric": Column("category", "what is measured; `mechview.notes.NOTES` defines each"),
+        "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
         "value": Column("float64", "mean over the queries counted, in `unit`"),
         "null_mean": Column("float64", "the same for attention spread evenly over the visible keys"),
         "n": Column("int32", "queries counted"),

@@ -257,7 +257,7 @@ def test_texts_that_are_no_models(refused, tmp_path, monkeypatch, spec):
 
 
 def run_code(spec: str) -> int:
-    return MODEL if spec in ("", "../..", "..", "/no/such/folder", "./none", "package:no_such", "none.gguf") else USAGE
+    return MODEL if spec in ("../..", "..", "/no/such/folder", "./none", "package:no_such", "none.gguf") else USAGE
 
 
 def test_a_gguf_that_is_none(refused, tmp_path):

@@ -6,11 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import families
 import pytest
 import torch
 from torch import Tensor, nn
 
+import families
 import mechview as mv
 from mechview.errors import ModelError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 
 import pytest
@@ -83,7 +84,9 @@ def test_every_section_is_drawn(visit):
         assert tab.locator(f"#{section}").bounding_box()["height"] > 100
     assert tab.locator("#grid .cell").count() == 8
     assert tab.locator("#prompt-text .token").count() == len(gathered().prompts[0].tokens)
-    tab.wait_for_function("document.querySelector('.thumb').width > 1")
+    assert tab.evaluate("document.querySelector('.thumb').width") == 1, "a thumbnail far below is not drawn yet"
+    tab.locator(".tile").first.scroll_into_view_if_needed()
+    tab.wait_for_function("() => document.querySelector('.thumb').width > 1")
     assert colours(tab, ".thumb") > 5
 
 
@@ -174,9 +177,11 @@ def test_the_readout_tells_the_cell_that_is_pointed_at(visit):
         canvas.press("ArrowUp")
     for key in ["ArrowDown"] * 6 + ["ArrowRight"] * 3:
         canvas.press(key)
-    words = card.locator(".readout").text_content()
-    assert f"weight {head.weight[6, 3]:.4g}"[:11] in words
-    assert f"score {head.score[6, 3]:.3g}".replace("-", "−")[:9] in words
+    words = card.locator(".readout").text_content().replace("−", "-")
+    weight, score, value = (float(text) for text in re.findall(r"(?:weight|score|norm) (-?[\d.]+\d)", words))
+    assert weight == pytest.approx(head.weight[6, 3], rel=2e-3)
+    assert score == pytest.approx(head.score[6, 3], rel=2e-3)
+    assert value == pytest.approx(head.value_norm[3], rel=2e-3)
     canvas.press("ArrowUp")
     for _ in range(3):
         canvas.press("ArrowRight")
@@ -229,7 +234,8 @@ def test_nan_is_visible_in_every_picture(visit):
       return false;
     }"""
     assert tab.evaluate(pixel, ["#L1H2 .attention canvas", channels])
-    tab.wait_for_function("document.querySelector('#L1H1 .thumb').width > 1")
+    tab.locator("#L1H1").scroll_into_view_if_needed()
+    tab.wait_for_function("() => document.querySelector('#L1H1 .thumb').width > 1")
     assert not tab.evaluate(pixel, ["#L1H1 .thumb", channels])
 
 

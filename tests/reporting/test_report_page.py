@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from reports import HOSTILE, gathered, hostile, page
 
-from mechview.notes import NOTES
+from mechview.heads.notes import NOTES
 from mechview.reporting.contents import page_data, top_pairs
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.reporting.packing import decoded
@@ -130,10 +130,10 @@ def test_what_is_packed_is_what_was_gathered():
         weight = decoded(packed["w"], head.weight.shape, 0.0, 1.0)
         masked = np.isneginf(head.score)
         assert (np.isneginf(weight) == masked).all()
-        assert np.abs(weight - head.weight)[~masked].max() <= 0.5 / 65_000
+        assert np.abs(weight[~masked] - head.weight[~masked]).max() <= 0.5 / 65_000
         low, high = packed["range"]
         score = decoded(packed["s"], head.score.shape, low, high)
-        assert np.abs(score - head.score)[~masked].max() <= 0.51 * (high - low) / 65_000
+        assert np.abs(score[~masked] - head.score[~masked]).max() <= 0.51 * (high - low) / 65_000
 
 
 def test_shares_of_a_layers_write_add_up_to_one():
@@ -160,7 +160,7 @@ def broken():
     heads, svd, view = found.heads.copy(), found.svd.copy(), found.prompts[0]
     heads.loc[(heads["label"] == "L1H2") & (heads["metric"] == "pattern_stable_rank"), "value"] = np.nan
     heads.loc[(heads["label"] == "L0H1") & (heads["metric"] == "message_norm"), "value"] = np.inf
-    svd.loc[(svd["label"] == "L1H2") & (svd["index"] == 3), "sigma"] = np.nan
+    svd.loc[(svd["label"] == "L1H2") & (svd["side"] == "pattern") & (svd["index"] == 3), "sigma"] = np.nan
     weight = view.heads[6].weight.copy()
     weight[5, 2] = np.nan
     views = tuple(dataclasses.replace(h, weight=weight) if h.label == "L1H2" else h for h in view.heads)

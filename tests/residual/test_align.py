@@ -108,7 +108,7 @@ def test_an_inserted_word_is_inserted_in_text_too():
 def test_a_character_in_two_pieces_ends_with_its_last_byte():
     a, b, aligned = words_against_letters("the é", "the é")
     assert [(p.a, p.b) for p in aligned.both][-1] == (len(a) - 1, len(b) - 1)
-    assert len(b) == 1 + len("the ".encode()) + 2
+    assert len(b) == 1 + len(b"the ") + 2
 
 
 def test_equal_vocabularies_are_aligned_by_id():
