@@ -56,9 +56,9 @@ def _points(rows: pd.DataFrame, quantity: str, colour: str) -> go.Scatter:
         y=np.where(wrong, top * 10, np.maximum(errors, SMALLEST)),
         mode="markers+text",
         name=quantity,
-        text=np.where(wrong, "NaN", ""),
+        text=np.where(wrong, "NaN", np.where(errors == 0, "0", "")),
         textposition="top center",
-        textfont={"color": NAN},
+        textfont={"color": np.where(wrong, NAN, QUIET)},
         marker={
             "color": np.where(wrong, NAN, colour),
             "symbol": np.where(wrong, "x", "circle"),

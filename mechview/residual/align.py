@@ -23,6 +23,7 @@ Kind = Literal["same", "same end", "substituted", "inserted", "deleted", "asked"
 Step = tuple[int | None, int | None]
 LARGEST_TABLE = 2**26  # numbers of the table of distances: 256 MB
 SPECIAL = -1
+DIFFERENT_TOKENIZERS = "the tokenizers differ"
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,17 @@ def align_tokens(
         one_missing = (tokenizer_a is None) != (tokenizer_b is None)
         note = "one side has no tokenizer: ids are taken to mean the same on both" if one_missing else ""
         return Alignment(_by_ids(a, b), "ids", note)
-    if tokenizer_a is tokenizer_b or tokenizer_a.get_vocab() == tokenizer_b.get_vocab():
+    if one_vocabulary(tokenizer_a, tokenizer_b):
         return Alignment(_by_ids(a, b), "ids")
-    note = "the tokenizers differ: tokens are aligned where they end at the same character of the text"
+    note = f"{DIFFERENT_TOKENIZERS}: tokens are aligned where they end at the same character of the text"
     return Alignment(_by_text(_Spelled.of(a, tokenizer_a), _Spelled.of(b, tokenizer_b)), "text", note)
+
+
+def one_vocabulary(tokenizer_a: Any, tokenizer_b: Any) -> bool:
+    """Whether an id means the same to both tokenizers; without one of them there is nothing to tell."""
+    if tokenizer_a is tokenizer_b or tokenizer_a is None or tokenizer_b is None:
+        return True
+    return bool(tokenizer_a.get_vocab() == tokenizer_b.get_vocab())
 
 
 def edit_path(a: Sequence[int], b: Sequence[int]) -> list[Step]:

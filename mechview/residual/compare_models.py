@@ -3,7 +3,7 @@
 Per head and map (`pattern` at a stated offset, `message`, and with biases `pattern_affine`,
 `message_affine`): `delta` is |A - B|, `rel` that over |A|; then the cosine, the change of the spectrum, and the
 largest principal angle of the subspaces that are read (`query_angle`, `key_angle`, `read_angle` of the message)
-and written (`write_angle`). What belongs to no head has a row of `weights`: MLPs, ends, and what attention
+and written (`write_angle`), in degrees, whose `rel` is over a right angle. What belongs to no head has a row of `weights`: MLPs, ends, and what attention
 layers share. With prompts, contributions on them follow, paired by prompt. Nothing is aligned by rotation:
 a fine-tune keeps its base's coordinates. Models of different shape: `compare_depth`.
 """

@@ -17,11 +17,11 @@ from mechview.errors import UsageError
 from mechview.models.load import Model
 from mechview.models.trace import Trace
 from mechview.models.tracing import trace
-from mechview.residual.align import Pair
+from mechview.residual.align import DIFFERENT_TOKENIZERS, Pair, one_vocabulary
 from mechview.residual.compare_rows import Comparison, Question, Row, alike, position_in, relative_to
 from mechview.residual.compare_sets import Item, cases_of, common_question
 from mechview.residual.compare_statistics import mean_differences
-from mechview.residual.compare_traces import compared
+from mechview.residual.compare_traces import caps_note, compared
 
 Array = np.ndarray
 SIDES = ("side_a", "side_b", "delta")
@@ -68,9 +68,12 @@ def _one(a: Trace, b: Trace, question: Question) -> Comparison:
     position = position_in(a, question.position), position_in(b, question.position)
     pair = Pair(*position, "same" if a.tokens == b.tokens else "asked")
     asked = None if question.quantity == "norm" else position
-    same_shape = alike(a.weights, b.weights)
+    spoken = (
+        "" if one_vocabulary(a.tokenizer, b.tokenizer) else f"{DIFFERENT_TOKENIZERS}: each model reads its own tokens"
+    )
     return compared(
-        a, b, question, (pair,), same_shape, kind="models", aligned=None, asked=asked, notes=()
+        a, b, question, (pair,), alike(a.weights, b.weights),
+        kind="models", aligned=None, asked=asked, notes=(spoken, caps_note([a, b], question)),
     )  # fmt: skip
 
 

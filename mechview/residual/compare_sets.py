@@ -19,7 +19,7 @@ from mechview.models.trace import Trace
 from mechview.models.tracing import Prompt, trace
 from mechview.residual.compare_rows import Case, Comparison, Question, Row, placer, position_in, relative_to
 from mechview.residual.compare_statistics import Tested, mean_differences
-from mechview.residual.compare_traces import groups_of
+from mechview.residual.compare_traces import caps_note, groups_of
 from mechview.residual.shares import shares
 
 Item = Case | Prompt | Trace
@@ -50,10 +50,11 @@ def compare_sets(
     first = named[0].trace
     rows = set_rows(names, question.quantity, values_a, values_b, found, first, "paired" if paired else "unpaired")
     identical = values_a.shape == values_b.shape and bool((values_a == values_b).all())
+    notes = ("identical" if identical else "", *found.notes, caps_note([first], question))
     return Comparison(
         kind="sets", model_a=first.model, model_b=named[1].trace.model, by=question.by, rows=tuple(rows),
         identical=identical, leading=(question.quantity,), error=max(c.error for side in sides for c in side),
-        method=found.method, notes=("identical", *found.notes) if identical else found.notes,
+        method=found.method, notes=tuple(note for note in notes if note),
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from mechview.residual.compare_rows import (
     placer,
     position_in,
     relative_to,
-)  # fmt: skip
+)
 from mechview.residual.embeddings import embed_steps
 from mechview.residual.ledger import Rows, ledger
 from mechview.residual.partners import Partner, by_depth, by_name, key_names
@@ -70,10 +70,9 @@ def compare_traces(a: Trace, b: Trace, question: Question) -> Comparison:
     same_shape = alike(a.weights, b.weights)
     question = question if same_shape else replace(question, by="layer")
     aligned = align(a, b)
-    asked = (
-        None if question.quantity == "norm" else (position_in(a, question.position), position_in(b, question.position))
-    )
-    notes = (aligned.note, "" if same_shape else DIFFERENT_SHAPES, _caps(a, b, question))
+    at = question.position
+    asked = None if question.quantity == "norm" else (position_in(a, at), position_in(b, at))
+    notes = (aligned.note, "" if same_shape else DIFFERENT_SHAPES, caps_note([a, b], question))
     return compared(
         a, b, question, _with_asked(aligned.pairs, asked), same_shape,
         kind="prompts" if same_shape else "models by depth", aligned=aligned, asked=asked, notes=notes,
@@ -85,7 +84,7 @@ def compare_positions(trace: Trace, a: int, b: int, question: Question) -> Compa
     a, b = position_in(trace, a), position_in(trace, b)
     pair = Pair(a, b, "same" if a == b else "asked")
     asked = None if question.quantity == "norm" else (a, b)
-    notes = (_caps(trace, trace, question),)
+    notes = (caps_note([trace], question),)
     return compared(trace, trace, question, (pair,), True, kind="positions", aligned=None, asked=asked, notes=notes)
 
 
@@ -138,8 +137,8 @@ class _Meeting:
         """Rows of both sides, a few at a time where both models add in the same order and pass no norm."""
         if self.a is self.b:
             return ((group, group) for group in groups_of(self.a, self.by))
-        families = [trace.weights.shape.family for trace in (self.a, self.b)]
-        if self.same_shape and families[0] == families[1]:
+        kinds = [(trace.weights.shape.family, trace.weights.shape.placement) for trace in (self.a, self.b)]
+        if self.same_shape and kinds[0] == kinds[1]:
             return zip(groups_of(self.a, self.by), groups_of(self.b, self.by), strict=True)
         return iter([(whole(self.a, self.by), whole(self.b, self.by))])
 
@@ -262,7 +261,8 @@ def _with_asked(pairs: tuple[Pair, ...], asked: tuple[int, int] | None) -> tuple
     return (*pairs, Pair(*asked, "asked"))
 
 
-def _caps(a: Trace, b: Trace, question: Question) -> str:
-    caps = [trace.weights.ends().softcap for trace in (a, b)]
+def caps_note(traces: Sequence[Trace], question: Question) -> str:
+    """What to say of a final soft-cap, if shares of a logit are asked for and there is one."""
+    caps = [trace.weights.ends().softcap for trace in traces]
     capped = question.target is not None and any(cap is not None for cap in caps)
     return "shares are of the logit before the final soft-cap" if capped else ""

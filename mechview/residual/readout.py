@@ -17,7 +17,7 @@ from torch import Tensor
 from mechview.errors import UnsupportedError, UsageError
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.trace import Trace
-from mechview.models.weights import EndWeights
+from mechview.models.weights import EndWeights, NormWeights
 from mechview.residual.neurons import ACTIVATIONS
 
 Target = str | int | Sequence[str | int]
@@ -27,12 +27,14 @@ Target = str | int | Sequence[str | int]
 class Direction:
     """A direction in the stream at each position, and the constant that no component wrote.
 
-    `rows` names the constants: the final norm's bias and the unembedding bias.
+    `rows` names the constants: the final norm's bias and the unembedding bias. `is_logit` says that the
+    dot with the final stream plus the constants is the model's own logit.
     """
 
     name: str
     vectors: Float[Tensor, "pos d_model"]
     rows: dict[str, float]
+    is_logit: bool = False
 
 
 def unembed(stream: Float[Tensor, "pos d_model"], ends: EndWeights) -> Float[Tensor, "pos d_vocab"]:
@@ -58,13 +60,24 @@ def before_cap(logits: Tensor, ends: EndWeights) -> Tensor:
     return logits if ends.softcap is None else ends.softcap * torch.atanh(logits / ends.softcap)
 
 
-def logit_direction(trace: Trace, target: Target, against: Target | None, tokenizer: object) -> Direction:
+def logit_direction(
+    trace: Trace,
+    target: Target,
+    against: Target | None,
+    tokenizer: object,
+    freeze: str = "own",
+    fold: bool = True,
+) -> Direction:
     """The direction whose dot with the final stream is the target's logit (minus the other's).
 
     Args:
         target: a token, its id, or several of either (their mean).
+        freeze: `own` divides by the final norm's scale at each position; `none` leaves the stream unscaled.
+        fold: the final norm's gain and centring belong to the direction; otherwise the bare unembedding.
     """
     ends = trace.weights.ends()
+    if freeze not in ("own", "none"):
+        raise UsageError(f"freeze={freeze!r} is not a choice: use own or none")
     if ends.W_U is None:
         raise UnsupportedError("this model has no unembedding: give a direction in the stream instead")
     if ends.head_transform is not None:
@@ -72,15 +85,21 @@ def logit_direction(trace: Trace, target: Target, against: Target | None, tokeni
             "this model's head is not linear in the stream (dense layer, activation, norm): logits have no shares"
         )
     weight = vocabulary_weights(trace, target, against, tokenizer)
-    W_U = ends.W_U.double() * ends.logit_scale
-    read = W_U @ weight
-    norm, stream = ends.final_norm, trace.stream_final.double()
-    folded = read if norm.gain is None else read * norm.gain.double()
-    folded = folded - folded.mean() if norm.kind == "layer" else folded
+    read, norm, stream = ends.W_U.double() @ weight * ends.logit_scale, ends.final_norm, trace.stream_final.double()
+    vector = fold_direction(read, norm) if fold else read
+    vectors = vector / norm_scale(stream, norm) if freeze == "own" else vector.expand(len(stream), -1)
+    if not (fold and freeze == "own"):
+        return Direction(direction_name(target, against), vectors, {})
     rows = {} if norm.bias is None else {"final_norm_bias": float(norm.bias.double() @ read)}
     if ends.b_U is not None:
         rows["unembed_bias"] = float(ends.b_U.double() @ weight) * ends.logit_scale
-    return Direction(direction_name(target, against), folded / norm_scale(stream, norm), rows)
+    return Direction(direction_name(target, against), vectors, rows, is_logit=True)
+
+
+def fold_direction(read: Float[Tensor, "d_model"], norm: NormWeights) -> Float[Tensor, "d_model"]:
+    """A direction behind a norm's gain and centring, seen from before them."""
+    folded = read if norm.gain is None else read * norm.gain.double()
+    return folded - folded.mean() if norm.kind == "layer" else folded
 
 
 def vector_direction(trace: Trace, vector: Float[Tensor, "d_model"], name: str = "vector") -> Direction:

@@ -37,7 +37,11 @@ TOP_NEURONS = 10
 
 @dataclass(frozen=True)
 class Shares(Result):
-    """`values[component]` along a direction at one position; `total` is the model's own value."""
+    """`values[component]` along a direction at one position; `total` is the model's own value.
+
+    `freeze` and `fold` say what was done with the final norm; only `own` with `fold` gives logits, and the
+    total is otherwise the model's own final stream along the direction. `softcap` applies after the total.
+    """
 
     components: tuple[str, ...]
     values: Float[Tensor, "component"]
@@ -47,6 +51,8 @@ class Shares(Result):
     position: int
     by: Grain
     softcap: float | None = None
+    freeze: str = "own"
+    fold: bool = True
 
     def top(self, k: int = 10) -> list[tuple[str, float]]:
         """The k largest rows by size, with sign."""
@@ -65,6 +71,8 @@ def shares(
     by: Grain = "head",
     *,
     direction: Float[Tensor, "d_model"] | None = None,
+    freeze: str = "own",
+    fold: bool = True,
     tokenizer: object = None,
 ) -> Shares:
     """Direct attribution of a logit, a logit difference, or a stream direction, at one position.
@@ -74,9 +82,9 @@ def shares(
         UnsupportedError: the model's head is not linear in the stream.
     """
     position = _position(position, len(trace.tokens))
-    goal = _direction(trace, target, against, direction, tokenizer)
+    goal = _direction(trace, target, against, direction, tokenizer or trace.tokenizer, freeze, fold)
     names, values = along(trace, goal, by)
-    total = _total(trace, goal, target, against, position, tokenizer)
+    total = _total(trace, goal, target, against, position, tokenizer or trace.tokenizer)
     column = values[:, position]
     return Shares(
         components=tuple(names),
@@ -86,7 +94,9 @@ def shares(
         direction=goal.name,
         position=position,
         by=by,
-        softcap=trace.weights.ends().softcap if target is not None else None,
+        softcap=trace.weights.ends().softcap if goal.is_logit else None,
+        freeze=freeze,
+        fold=fold,
     )
 
 
@@ -192,22 +202,28 @@ def _through(norm: NormWeights, before: Tensor, bias_name: str, D: Tensor) -> tu
 
 
 def _direction(
-    trace: Trace, target: Target | None, against: Target | None, vector: Tensor | None, tokenizer: object
+    trace: Trace,
+    target: Target | None,
+    against: Target | None,
+    vector: Tensor | None,
+    tokenizer: object,
+    freeze: str,
+    fold: bool,
 ) -> Direction:
     if (target is None) == (vector is None):
         raise UsageError("give a target token or a direction, one of the two")
     if vector is not None:
         return vector_direction(trace, vector)
-    return logit_direction(trace, target, against, tokenizer or trace.tokenizer)  # type: ignore[arg-type]
+    return logit_direction(trace, target, against, tokenizer, freeze, fold)  # type: ignore[arg-type]
 
 
 def _total(
     trace: Trace, goal: Direction, target: Target | None, against: Target | None, position: int, tokenizer: object
 ) -> float:
-    """The model's own value: its logit before the cap, or its own final stream along a vector."""
-    if target is None or trace.logits is None:
+    """The model's own value: its logit before the cap, or its own final stream along the direction."""
+    if target is None or trace.logits is None or not goal.is_logit:
         return float(trace.stream_final[position].double() @ goal.vectors[position])
-    weight = vocabulary_weights(trace, target, against, tokenizer or trace.tokenizer)
+    weight = vocabulary_weights(trace, target, against, tokenizer)
     return float(before_cap(trace.logits[position], trace.weights.ends()) @ weight)
 
 

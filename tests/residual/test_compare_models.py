@@ -367,6 +367,8 @@ def test_tokenizers_that_differ_are_said_and_aligned_by_text(toy, minilm):
     ends = [(a.tokens[p.a].text.strip(), b.tokens[p.b].text.strip()) for p in found.aligned.both]
     assert {("The", "the"), ("king", "king"), ("said", "said")} <= set(ends)
     assert all(x.lower().endswith(y.removeprefix("##")) or y.endswith(x.lower()) for x, y in ends[1:])
+    together = compare(toy, minilm, prompts=["The king said nothing."])
+    assert any("each model reads its own tokens" in note for note in together.notes)
     assert {r.aligned for r in found.rows} <= {
         "depth",
         "same",

@@ -218,6 +218,19 @@ def test_different_models_of_one_shape_are_matched_by_name():
     assert row.delta == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_a_pre_norm_and_a_post_norm_model_of_one_shape():
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"W_Q": (2, 6, 3), "W_K": (2, 6, 3), "W_V": (2, 6, 3), "W_O": (2, 3, 6), "W_in": (6, 8), "W_out": (8, 6)}
+    layer = {name: torch.randn(*shape, generator=generator) for name, shape in shapes.items()}
+    W_E = torch.randn(9, 6, generator=generator)
+    models = [mv.from_arrays(W_E=W_E, layers=[layer, layer], norm="layer", placement=p) for p in ("pre", "post")]
+    a, b = (mv.trace(model, [1, 2, 3, 4]) for model in models)
+    found = compare(a, b)
+    row = next(r for r in found.of("difference") if r.component == "L0H1" and r.position_a == 3)
+    assert row.delta == pytest.approx(float((ledger(b).row("L0H1") - ledger(a).row("L0H1"))[3].norm()), rel=1e-6)
+    assert found.error < 1e-5
+
+
 def test_what_has_no_rows_is_refused_with_a_sentence():
     a, b = pair("llama")
     with pytest.raises(UsageError, match="neurons have no rows to compare"):

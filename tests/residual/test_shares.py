@@ -140,3 +140,29 @@ def test_what_has_no_shares_is_refused(toy):
         mv.shares(trace, direction=torch.ones(3))
     with pytest.raises(UnsupportedError, match="not linear in the stream"):
         mv.shares(traced("bert"), 5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "cohere", "t5"])
+@pytest.mark.parametrize(("freeze", "fold"), [("none", True), ("own", False), ("none", False)])
+def test_freezing_and_folding_are_separate_choices(name, freeze, fold):
+    """Rows still sum to the model's own stream along the direction that was chosen, and it is said."""
+    trace = traced(name)
+    got = mv.shares(trace, 5, 7, position=4, freeze=freeze, fold=fold)
+    ends = trace.weights.ends()
+    W_U = ends.W_U.double()
+    read = (W_U[:, 5] - W_U[:, 7]) * ends.logit_scale
+    if fold:
+        read = read * (1 if ends.final_norm.gain is None else ends.final_norm.gain.double())
+        read = read - read.mean() if ends.final_norm.kind == "layer" else read
+    stream = trace.stream_final[4].double()
+    centred = stream - stream.mean() if ends.final_norm.kind == "layer" else stream
+    rho = (centred.square().mean() + ends.final_norm.eps).sqrt() if freeze == "own" else 1.0
+    assert got.total == pytest.approx(float(stream @ read / rho), rel=1e-9)
+    assert got.error < 1e-5
+    assert (got.freeze, got.fold, got.softcap) == (freeze, fold, None)
+    assert not {"final_norm_bias", "unembed_bias"} & set(got.components)
+
+
+def test_freezing_otherwise_is_refused():
+    with pytest.raises(UsageError, match="freeze='all' is not a choice"):
+        mv.shares(traced("llama"), 5, freeze="all")

@@ -93,8 +93,8 @@ class AttentionPanel {
     const every = Math.max(1, Math.ceil(9 / this.cell));
     return tokens.map((token, n) => {
       const shown = token[0].length > LONGEST_LABEL ? token[0].slice(0, LONGEST_LABEL - 1) + "…" : token[0];
-      const text = svg("text", place(n), shown);
-      text.append(svg("tspan", { dx: 4 }, String(n)), svg("title", {}, `${JSON.stringify(token[1])}, position ${n}`));
+      const text = svg("text", place(n));
+      text.append(svg("tspan", { class: "token-text" }, shown), svg("tspan", { dx: 4 }, String(n)), svg("title", {}, `${JSON.stringify(token[1])}, position ${n}`));
       if (n % every === 0) host.append(text);
       return text;
     });

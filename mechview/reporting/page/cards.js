@@ -1,7 +1,5 @@
 // Cards of heads: thumbnails as they come into view, everything else when a card is opened.
 
-const PANELS = new Map();
-
 async function drawThumb(tile) {
   const label = tile.dataset.label;
   const [queries, keys] = tokensOf(DATA.heads[INDEX.get(label)].stack);
@@ -123,7 +121,6 @@ async function fillCard(tile) {
   const scores = currentPrompt().scores_from;
   try {
     const attention = new AttentionPanel(label, await matrices(label), currentPrompt().views[label]);
-    PANELS.set(label, attention);
     attention.build(main);
   } catch (error) {
     main.append(make("p", { class: "notices" }, `The attention map cannot be unpacked by this browser (${error.message}); its largest weights stand below.`));

@@ -51,7 +51,7 @@ function tokensOf(stack) {
 }
 
 function tokenElement(token, position, name = "span") {
-  const element = make(name, { class: token[2] ? "token special" : "token" }, token[0]);
+  const element = make(name, { class: token[2] ? "token special" : "token" }, make("bdi", {}, token[0]));
   element.append(make("sup", {}, String(position)));
   element.title = `${JSON.stringify(token[1])}, position ${position}`;
   if (name === "button") element.type = "button";
