@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.load": ["Model", "from_arrays", "from_bridge", "load", "open_weights", "wrap"],
         "models.trace": ["Trace"],
         "models.tracing": ["trace", "traces"],
+        "reporting.build": ["report"],
         "residual.attend": ["ScoreLedger", "score_ledger"],
         "residual.ledger": ["Ledger", "ledger"],
         "residual.lens": ["Lens", "lens"],

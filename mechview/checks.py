@@ -71,7 +71,10 @@ def parity(model: Model, prompt: Prompt | Trace, *, bos: Bos = "auto", fold: boo
         for layer in range(model.shape.layers(stack)):
             rows += layer_parity(seen, layer, stack, fold)
     rows += _logits_row(model, seen)
-    return Parity(rows=tuple(rows), backend=seen.capture.backend, n_tokens=len(seen.tokens), folded=fold)
+    about = {"model": seen.model, "revision": seen.revision}
+    return Parity(
+        manifest=about, rows=tuple(rows), backend=seen.capture.backend, n_tokens=len(seen.tokens), folded=fold
+    )
 
 
 def layer_parity(seen: Trace, layer: int, stack: Stack, fold: bool = True) -> list[ParityRow]:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import lists, passes, weights
+from mechview.cli import lists, passes, stream, weights
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -54,7 +54,16 @@ def root(
     """
 
 
-for verb in (passes.doctor, lists.models, *weights.VERBS, passes.attend, passes.report, lists.schema):
+for verb in (
+    passes.doctor,
+    lists.models,
+    *weights.VERBS,
+    passes.attend,
+    stream.resid,
+    stream.lens,
+    passes.report,
+    lists.schema,
+):
     app.command()(verb)
 
 
@@ -83,9 +92,9 @@ def _complain(sentence: str, code: int) -> int:
 
 def main() -> None:
     """Run the command line of this process and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a token still gets the rest
+    for channel in (sys.stdout, sys.stderr):
+        if hasattr(channel, "reconfigure"):
+            channel.reconfigure(errors="backslashreplace")  # a terminal that cannot show a token still gets the rest
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty() or {"-q", "--quiet"} & set(sys.argv):

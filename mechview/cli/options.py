@@ -10,12 +10,16 @@ import typer
 
 
 class Bos(StrEnum):
+    """What is done about a beginning-of-sequence token."""
+
     auto = "auto"
     yes = "yes"
     no = "no"
 
 
 class Dtype(StrEnum):
+    """Number types of a forward pass."""
+
     float32 = "float32"
     float64 = "float64"
     bfloat16 = "bfloat16"
@@ -23,6 +27,8 @@ class Dtype(StrEnum):
 
 
 class Format(StrEnum):
+    """Formats of tables and of factors."""
+
     json = "json"
     csv = "csv"
     parquet = "parquet"

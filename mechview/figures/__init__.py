@@ -8,6 +8,18 @@ title; a masked cell is left empty.
 from mechview.figures.attention import attention_map
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
+from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
 from mechview.figures.style import TEMPLATE, plain_text
 
-__all__ = ["TEMPLATE", "attention_map", "head_grid", "parity_by_layer", "plain_text", "spectrum"]
+__all__ = [
+    "TEMPLATE",
+    "attention_map",
+    "head_grid",
+    "lens_trajectory",
+    "parity_by_layer",
+    "plain_text",
+    "rows_by_position",
+    "score_map",
+    "spectrum",
+    "waterfall",
+]

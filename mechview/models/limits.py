@@ -44,6 +44,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Limit:
+    """Something a kind of model does not have, or has under a condition, in a sentence."""
+
     when: Callable[[Facts], bool]
     sentence: str
 

@@ -35,6 +35,7 @@ class Trace:
     source_tokens: tuple[Token, ...] = ()
     bos: bool = False
     tokenizer: Any | None = field(default=None, repr=False, compare=False)
+    revision: str | None = None
 
     @property
     def stack(self) -> Stack:

@@ -31,15 +31,14 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
     """
     ids = encode(model, prompt, bos)
     added = bool(ids) and isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None)
+    about: dict[str, Any] = {"bos": added, "tokenizer": model.tokenizer, "revision": model.source.revision}
     if not model.shape.n_encoder_layers:
         capture = model.capture(torch.tensor(ids, device=model.device))
-        return Trace(
-            model.name, model.weights, capture, describe(ids, model.tokenizer), bos=added, tokenizer=model.tokenizer
-        )
+        return Trace(model.name, model.weights, capture, describe(ids, model.tokenizer), **about)
     target = decoder_ids(model, decoder)
     capture = model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device))
     tokens, source = describe(target, model.tokenizer), describe(ids, model.tokenizer)
-    return Trace(model.name, model.weights, capture, tokens, source, bos=added, tokenizer=model.tokenizer)
+    return Trace(model.name, model.weights, capture, tokens, source, **about)
 
 
 def traces(model: Model, prompts: Sequence[Prompt], *, bos: Bos = "auto") -> list[Trace]:

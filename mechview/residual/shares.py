@@ -53,6 +53,8 @@ class Shares(Result):
     softcap: float | None = None
     freeze: str = "own"
     fold: bool = True
+    model: str = ""
+    revision: str | None = None
 
     def top(self, k: int = 10) -> list[tuple[str, float]]:
         """The k largest rows by size, with sign."""
@@ -97,6 +99,8 @@ def shares(
         softcap=trace.weights.ends().softcap if goal.is_logit else None,
         freeze=freeze,
         fold=fold,
+        model=trace.model,
+        revision=trace.revision,
     )
 
 

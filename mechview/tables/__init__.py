@@ -9,6 +9,7 @@ counted wherever it is shown.
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
+from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, Column, check_schema, schema
 
 __all__ = [
@@ -18,9 +19,13 @@ __all__ = [
     "check_schema",
     "heads_frame",
     "heads_wide",
+    "ledger_frame",
+    "lens_frame",
     "parity_frame",
     "prompt_heads_frame",
     "schema",
+    "score_frame",
+    "shares_frame",
     "svd_frame",
     "tokens_frame",
 ]

@@ -55,8 +55,8 @@ SUMMARY = ("metric", "value", "null_mean", "n", "unit")
 
 
 def _origin(attention: Attention, prompt_id: int) -> dict[str, Any]:
-    revision = attention.manifest.get("revision")
-    return {"prompt_id": prompt_id, "model": attention.trace.model, "revision": revision}
+    trace = attention.trace
+    return {"prompt_id": prompt_id, "model": trace.model, "revision": trace.revision}
 
 
 def _summaries(head: HeadAttention, trace: Trace) -> Any:

@@ -147,6 +147,5 @@ def _token(lens: Lens, token_id: int) -> str:
 
 
 def _model(result: Any) -> dict[str, Any]:
-    trace = getattr(result, "trace", None)
-    manifest = result.manifest
-    return {"model": manifest.get("model") or getattr(trace, "model", None), "revision": manifest.get("revision")}
+    trace = getattr(result, "trace", result)
+    return {"model": trace.model, "revision": trace.revision}

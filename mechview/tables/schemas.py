@@ -7,37 +7,14 @@ text with few values. `typed` builds a frame of a schema, `check_schema` refuses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from mechview.errors import CheckError
 from mechview.manifest import SCHEMA_VERSION
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its dtype, and what a value means (with its unit)."""
-
-    dtype: str
-    meaning: str
-
-
-Schema = dict[str, Column]
-
-MODEL: Schema = {
-    "model": Column("category", "name the model was opened by"),
-    "revision": Column("category", "commit, checkpoint or package version; missing where there is none"),
-}
-HEAD: Schema = MODEL | {
-    "stack": Column("category", "decoder, encoder or cross"),
-    "layer": Column("int16", "block, from 0"),
-    "head": Column("int16", "query head, from 0"),
-    "kv_head": Column("int16", "key/value head that this query head reads"),
-    "label": Column("str", "L5H1; E. and X. before it for encoder and cross-attention heads"),
-}
-PROMPT: Schema = {"prompt_id": Column("int16", "number of the prompt, from 0")}
+from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
+from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = {
     "heads": HEAD
@@ -104,7 +81,7 @@ SCHEMAS: dict[str, Schema] = {
         "shown": Column("str", "the text with every character visible, shortened"),
         "special": Column("bool", "beginning of sequence and the like"),
     },
-}
+} | RESIDUAL_SCHEMAS
 
 
 def schema() -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from reports import PROMPT, gathered
 
-import mechview as mv
 from conftest import family
 from mechview.errors import HeadError, OutputError, PromptError
 from mechview.reporting import build, report
@@ -183,10 +182,12 @@ def test_warnings_of_the_run_reach_the_page(toy, path):
 
 
 @pytest.mark.real
-def test_smollm2_with_a_short_prompt_stays_small(smollm2, path, monkeypatch):
-    """Every head of a real model; parity is its own test, so one layer of it is enough here."""
-    whole = mv.parity
-    monkeypatch.setattr("mechview.checks.parity", lambda model, trace, **_: whole(mv.load("toy"), PROMPT))
+def test_smollm2_gets_a_full_report_that_passes_and_stays_small(smollm2, path):
     report(smollm2, [list(range(1000, 1032))], out=path)
-    assert len(data_of(path)["heads"]) == 270
+    data = data_of(path)
+    assert len(data["heads"]) == len(data["prompts"][0]["views"]) == 270
+    assert "Parity passed" in path.read_text(encoding="utf-8")
+    errors = [value for metric in data["metrics"] if metric["kind"] == "log" for value in metric["values"]]
+    assert len(errors) == 540
+    assert max(errors) < 1e-4
     assert path.stat().st_size < 3e6

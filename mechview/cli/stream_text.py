@@ -1,0 +1,52 @@
+"""What the verbs of the residual stream print on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mechview.cli.show import table
+
+
+def resid_text(found: Any, top: int) -> str:
+    """Shares in order of size, or the sizes of a ledger's rows; the check below."""
+    frame = found.frame()
+    if frame["value"].notna().any():
+        return _shares_text(found, frame, top)
+    return _ledger_text(found, frame, top)
+
+
+def _shares_text(found: Any, frame: Any, top: int) -> str:
+    largest = frame.reindex(frame["value"].abs().sort_values(ascending=False).index).head(top)
+    rows = [
+        (row.component, row.value, row.value / found.total if found.total else None) for row in largest.itertuples()
+    ]
+    rest = found.total - float(largest["value"].sum())
+    rows += [(f"{len(frame) - len(largest)} others", rest, rest / found.total if found.total else None)]
+    cap = "" if found.softcap is None else f", before the soft-cap of {found.softcap:g}"
+    title = f"{found.direction} at position {found.position}{cap}; norms frozen: {found.freeze}, folded: {found.fold}"
+    check = f"total {found.total:.6g} (the model's own); rows sum to it within {found.error:.1e} of the largest\n"
+    return table(("component", "share", "of total"), rows, title) + check
+
+
+def _ledger_text(found: Any, frame: Any, top: int) -> str:
+    """Mean sizes over positions after the first, and the first apart."""
+    later, first = frame[~frame["first"]], frame[frame["first"]].set_index("component")
+    means = later.groupby("component", sort=False)[["norm", "cos_stream", "share_of_update"]].mean()
+    means = means.sort_values("norm", ascending=False).head(top) if len(later) else means
+    names = means.index if len(later) else first.index[:top]
+    rows = [(name, *(means.loc[name] if len(later) else (None, None, None)), first.loc[name, "norm"]) for name in names]
+    title = f"rows of the stream at {found.point}, by {found.by}: means over positions after the first"
+    columns = ("component", "norm", "cosine to stream", "share of update", "norm at position 0")
+    check = f"rows sum to the model's own stream within {found.error:.1e} of its largest value\n"
+    return table(columns, rows, title) + check
+
+
+def lens_text(found: Any, position: int) -> str:
+    """One position's readings, point by point."""
+    frame = found.frame()
+    at = position % found.top.shape[1] if -found.top.shape[1] <= position < found.top.shape[1] else position
+    rows = frame[frame["pos"] == at]
+    asked = found.target is not None
+    columns = ["point", "top_token", "top_prob", "entropy", "kl_final", *(["prob", "rank"] if asked else [])]
+    check = f"last row against the model's own logits: {found.error:.1e}\n"
+    return table(columns, rows[columns].itertuples(index=False, name=None), f"logit lens at position {at}") + check
