@@ -11,11 +11,11 @@ from torch.testing import assert_close
 
 import families
 from conftest import family
-from mechview.factors import factor_head
+from mechview.factors import factor_head, homogeneous
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.scores import attention_scores, pattern_of
 from mechview.models.weights import Alibi, AttentionWeights, HeadNorm, RelativeBias
-from mechview.scores import scores_of, writes_of
+from mechview.scores import content_of, scores_of, writes_of
 from test_factors import attention, drawn, rotary
 
 D, LONG = 48, 14
@@ -39,6 +39,20 @@ def test_both_ways_agree_to_float64_in_every_family(name: str) -> None:
             size = plain[~plain.isneginf()].abs().max()
             assert torch.equal(plain.isneginf(), factored.isneginf())
             assert_close(torch.nan_to_num(factored / size, neginf=0), torch.nan_to_num(plain / size, neginf=0), **CLOSE)
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_what_parity_measures_is_what_pattern_affine_gives(name: str, fold: bool) -> None:
+    """Parity multiplies all heads at once; the factors a user gets must be the same maps, offset by offset."""
+    weights = family(name, "float64")[0].weights
+    layer = weights.attention(1)
+    factors = [factor_head(layer, head, fold) for head in range(len(layer.W_Q))]
+    x = homogeneous(drawn(LONG, D, seed=11))
+    content = content_of(factors, x, x)
+    for head, i, j in ((0, 0, 0), (1, 7, 6), (2, 13, 0), (3, 3, 9)):
+        pattern = factors[head].pattern_affine(i - j, length=LONG).dense()
+        assert_close(content[head, i, j], x[i] @ pattern @ x[j], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "bert", "cohere"])

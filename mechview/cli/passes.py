@@ -77,7 +77,9 @@ def attend(
     with working(f"running {spec}", quiet) as run:
         opened = open_model(spec, revision, offline, device, dtype)
         found = _attended(opened, texts, layers, str(one) if one else heads, threshold)
-    told = dict(verb="attend", heads=str(one) if one else heads, layers=layers, threshold=threshold, bos=bos.value)
+    told: dict[str, Any] = dict(
+        verb="attend", heads=str(one) if one else heads, layers=layers, threshold=threshold, bos=bos.value
+    )
     kept = prompts is None if keep_text is None else keep_text
     emit(
         Answer(

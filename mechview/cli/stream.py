@@ -42,7 +42,7 @@ def resid(
         opened = open_model(model, revision, offline, device, dtype)
         seen = traced(opened, Texts(prompt, None, ids, chat, bos))
         found = _rows(seen, target, against, position, by, point, freeze, fold)
-    told = dict(
+    told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
         bos=bos.value,
     )  # fmt: skip
@@ -64,7 +64,7 @@ def lens(
         opened = open_model(model, revision, offline, device, dtype)
         seen = traced(opened, Texts(prompt, None, ids, chat, bos))
         found = read_lens(seen, _tokens(target))
-    told = dict(verb="lens", target=target, position=position, bos=bos.value)
+    told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value)
     emit(Answer("lens", found.frame, lambda: lens_text(found, position), lambda: manifest(opened, run, **told)), to)
     return 0
 

@@ -39,7 +39,7 @@ def heads(
         opened = open_model(model, revision, offline, device, dtype)
         measured = _parity(opened, texts, fold) if (texts.given if parity is None else parity) else None
         table = _table(opened, layers, heads, fold, _offset(opened, offset), seed, measured)
-    told = dict(verb="heads", layers=layers, heads=heads, offset=offset or 0, fold=fold, seed=seed)
+    told: dict[str, Any] = dict(verb="heads", layers=layers, heads=heads, offset=offset or 0, fold=fold, seed=seed)
     emit(Answer("heads", table.frame, lambda: heads_text(table, measured), lambda: manifest(opened, run, **told)), to)
     return 0 if measured is None or measured.passed else 1
 
@@ -57,7 +57,7 @@ def head(
         opened = open_model(spec, revision, offline)
         at = _offset(opened, offset)
         table, factors = _table(opened, None, str(wanted), fold, at, seed), _factors(opened, wanted, fold)
-    told = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
+    told: dict[str, Any] = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
     text = lambda: head_card(opened, table, factors)  # noqa: E731
     emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told)), to)
     return 0
@@ -108,7 +108,7 @@ def _side(
         if to.kind in FACTORS:
             return _write_factors(side, opened, wanted, fold, at, dense, to)
         table = _table(opened, None, None if wanted is None else str(wanted), fold, at)
-    told = dict(verb=side, head=None if wanted is None else str(wanted), offset=at, fold=fold)
+    told: dict[str, Any] = dict(verb=side, head=None if wanted is None else str(wanted), offset=at, fold=fold)
     text = lambda: spectrum_text(side, table)  # noqa: E731
     emit(Answer("svd", lambda: _one_side(table, side), text, lambda: manifest(opened, run, hashed=False, **told)), to)
     return 0

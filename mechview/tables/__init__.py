@@ -7,10 +7,11 @@ counted wherever it is shown.
 """
 
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
+from mechview.tables.columns import Column
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
-from mechview.tables.schemas import SCHEMAS, Column, check_schema, schema
+from mechview.tables.schemas import SCHEMAS, check_schema, schema
 
 __all__ = [
     "SCHEMAS",
