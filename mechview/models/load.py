@@ -21,7 +21,7 @@ from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
 from mechview.models.experts import file_tensors
-from mechview.models.modules import ModuleTensors, has_head, quiet_library, shared_copy
+from mechview.models.modules import ModuleTensors, choose_eager, has_head, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
@@ -204,6 +204,7 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     if missing:
         raise ModelError(f"the checkpoint of {source.name} lacks {missing[0]} and would be random")
     check_finite(module)
+    choose_eager(module)
     return module.eval().to(device)
 
 

@@ -38,16 +38,18 @@ def shared_copy(module: nn.Module) -> nn.Module:
 
 
 def choose_eager(module: nn.Module) -> None:
-    """Eager attention, the only kind that returns patterns.
+    """Eager attention, the only kind that returns patterns, and eager experts, which run in every dtype.
 
     Raises:
         ModelError: the module was built in a kind of attention that cannot be changed afterwards.
     """
     config: Any = getattr(module, "config", None)
+    changed: Any = module
+    if getattr(changed, "_can_set_experts_implementation", bool)():
+        changed.set_experts_implementation("eager")
     kind = getattr(config, "_attn_implementation", "eager")
     if kind == "eager":
         return
-    changed: Any = module
     if changed._can_set_attn_implementation():
         changed.set_attn_implementation("eager")
     elif kind == "sdpa":  # one class for both, which asks the configuration at each pass

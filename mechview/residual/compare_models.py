@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mechview.errors import UsageError
-from mechview.factors import HeadFactors, layer_factors
+from mechview.factors import HeadFactors, factor_head
 from mechview.lowrank import LowRank
 from mechview.models.load import Model
 from mechview.models.weights import HasWeights, ModelWeights, weights_of
@@ -27,7 +27,7 @@ from mechview.residual.compare_passes import compare_passes
 from mechview.residual.compare_rows import Comparison, Question, Row, alike, relative_to
 from mechview.residual.compare_sets import Item
 from mechview.residual.compare_traces import DIFFERENT_SHAPES
-from mechview.residual.compare_weights import Difference, record_difference
+from mechview.residual.compare_weights import Difference, equal_fields, record_difference
 
 Opened = ModelWeights | HasWeights
 OF_HEADS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
@@ -88,10 +88,10 @@ def _rows(a: ModelWeights, b: ModelWeights, offset: int, fold: bool) -> tuple[li
         for layer in range(a.shape.layers(stack)):
             prefix = {"encoder": "E.", "cross": "X."}.get(stack, "") if several else ""
             attentions = a.attention(layer, stack), b.attention(layer, stack)
-            heads = [layer_factors(weights, layer=layer, fold=fold, stack=stack) for weights in (a, b)]
+            heads = [[factor_head(w, head, fold, several) for head in range(len(w.W_Q))] for w in attentions]
             rows += head_rows(heads[0], heads[1], offset)
             shared = record_difference(f"{prefix}L{layer}.attn", *attentions, skip=OF_HEADS)
-            differences += [shared, record_difference("", *attentions)]
+            differences.append(replace(shared, identical=shared.identical and equal_fields(*attentions, OF_HEADS)))
             rows.append(_record_row(shared, layer))
             if stack != "cross":
                 mlp = record_difference(f"{prefix}L{layer}.mlp", a.mlp(layer, stack), b.mlp(layer, stack))

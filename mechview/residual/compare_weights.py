@@ -49,8 +49,14 @@ def record_difference(component: str, a: Any, b: Any, skip: tuple[str, ...] = ()
     return Difference(
         component, math.sqrt(sizes[0]), math.sqrt(sizes[1]), math.sqrt(squares),
         identical=words and not notes and squares == 0.0 and parts_a.keys() == parts_b.keys(),
-        notes=(*notes, *kept) if component else (),
+        notes=(*notes, *kept),
     )  # fmt: skip
+
+
+def equal_fields(a: Any, b: Any, names: tuple[str, ...]) -> bool:
+    """Whether tensors of two records are equal, number by number."""
+    pairs = [(getattr(a, name), getattr(b, name)) for name in names]
+    return all(x is y or (x is not None and y is not None and torch.equal(x, y)) for x, y in pairs)
 
 
 def numbers(record: Any, skip: tuple[str, ...] = (), prefix: str = "") -> Iterator[tuple[str, Tensor]]:

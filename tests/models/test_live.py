@@ -193,3 +193,17 @@ def test_a_bridge_in_compatibility_mode_is_refused(bridge: Any) -> None:
     bridge.enable_compatibility_mode(disable_warnings=True)
     with pytest.raises(ModelError, match="^this bridge is in compatibility mode: its weights were folded"):
         mv.from_bridge(bridge)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gpt_oss"])
+def test_experts_run_in_every_dtype_whatever_implementation_the_caller_chose(name):
+    import transformers
+
+    row = families.FAMILIES[name]
+    config = getattr(transformers, row.config)(vocab_size=families.VOCAB, attn_implementation="eager", **row.settings)
+    module = getattr(transformers, row.model)(config).eval().double()
+    chosen = module.config._experts_implementation
+    seen = mv.trace(mv.wrap(module), families.tokens())
+    assert seen.logits.dtype == torch.float64
+    assert mv.parity(mv.wrap(module), seen).passed
+    assert module.config._experts_implementation == chosen

@@ -1,4 +1,4 @@
-"""Two models: exact zeros, edited heads first, maps against dense matrices, and models of different shape."""
+"""Two models: exact zeros, edited heads first, maps against dense matrices, contributions on prompts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import families
 import mechview as mv
 from conftest import family
 from mechview.errors import UsageError
-from mechview.lowrank import LowRank
 from mechview.residual.compare import compare
-from mechview.residual.compare_maps import largest_angle, map_differences, stack_maps, subtract
 from mechview.residual.compare_rows import COLUMNS, Case
 from mechview.residual.ledger import ledger
-from mechview.residual.partners import layer_pairs
 from mechview.residual.shares import shares
 
 MAPS = ("pattern", "message", "pattern_affine", "message_affine")
@@ -163,72 +158,6 @@ def test_a_stated_offset_changes_rotary_patterns_and_is_said(base):
     assert compare(model, other, fold=False).of("message")[0].delta != near.of("message")[0].delta
 
 
-def maps(seed: int, count: int = 2, rank: int = 3) -> LowRank:
-    generator = torch.Generator().manual_seed(seed)
-    left, right = (torch.randn(count, 7, rank, generator=generator, dtype=torch.float64) for _ in range(2))
-    return LowRank(left, right.mT)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
-def test_map_differences_obey_the_inequalities(seed, rank_a, rank_b):
-    a, b = maps(seed, rank=rank_a), maps(seed + 1, rank=rank_b)
-    there, back = map_differences(a, b), map_differences(b, a)
-    for x, y, A, B in zip(there, back, a.dense(), b.dense(), strict=True):
-        assert x.apart == pytest.approx(float((B - A).norm()), rel=1e-9)
-        assert x.apart == pytest.approx(y.apart, rel=1e-12)
-        assert x.spectrum_apart <= x.apart * (1 + 1e-9)  # Mirsky
-        assert 1 - x.one_minus_cosine == pytest.approx(float((A * B).sum() / A.norm() / B.norm()), abs=1e-12)
-        assert 0 <= x.left_angle <= 90 + 1e-9
-        assert x.left_angle == pytest.approx(y.left_angle, abs=1e-9)
-
-
-def test_a_tiny_edit_keeps_its_digits():
-    """|A|^2 - 2<A, B> + |B|^2 would be pure rounding here."""
-    a = maps(0)
-    b = LowRank(a.left, a.right * (1 + 1e-11))
-    for found in map_differences(a, b):
-        assert found.apart / found.norm_a == pytest.approx(1e-11, rel=1e-3)
-        assert found.one_minus_cosine < 1e-24
-    assert torch.equal(subtract(a, a).left[..., :3], torch.zeros(2, 7, 3, dtype=torch.float64))
-
-
-def test_the_same_map_by_other_factors_differs_by_rounding_only():
-    a = maps(0)
-    M = torch.randn(3, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    b = LowRank(a.left @ M, torch.linalg.solve(M, a.right))
-    for found in map_differences(a, b):
-        assert found.apart / found.norm_a < 1e-13
-        assert found.left_angle < 1e-5
-
-
-def test_angles_are_scipys_down_to_tiny_ones():
-    generator = np.random.default_rng(0)
-    for size in (1.0, 1e-3, 1e-9):
-        for ranks in ((4, 4), (2, 5), (6, 1)):
-            x = generator.normal(size=(9, ranks[0]))
-            y = generator.normal(size=(9, ranks[1]))
-            y[:, :1] = x[:, :1] + size * y[:, :1]
-            expected = math.degrees(scipy.linalg.subspace_angles(x, y)[0])
-            Q = [torch.from_numpy(np.linalg.qr(m)[0]) for m in (x, y)]
-            assert largest_angle(*Q) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_silent_head_has_no_direction_and_no_angle():
-    a, zero = maps(0), LowRank(torch.zeros(2, 7, 3, dtype=torch.float64), maps(0).right)
-    for found in map_differences(a, zero):
-        assert found.apart == pytest.approx(found.norm_a)
-        assert math.isnan(found.one_minus_cosine)
-        assert math.isnan(found.left_angle)
-    assert (
-        {f.apart for f in map_differences(zero, zero)} == {f.left_angle for f in map_differences(zero, zero)} == {0.0}
-    )
-
-
-def test_stacked_maps_are_float64():
-    assert stack_maps([LowRank(torch.ones(3, 1), torch.ones(1, 3))]).left.dtype == torch.float64
-
-
 def test_contributions_of_two_models_on_prompts(base):
     model, module = base
 
@@ -294,58 +223,6 @@ def test_a_vocabulary_that_grew_is_said_not_compared(base):
     assert any("W_E has shapes [100, 48] and [104, 48]" in note for note in found.notes)
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
-def test_depth_pairs_use_every_layer_in_order(count_a, count_b):
-    pairs = layer_pairs(count_a, count_b)
-    assert {a for a, _ in pairs} == set(range(count_a))
-    assert {b for _, b in pairs} == set(range(count_b))
-    assert pairs == sorted(pairs)
-    assert layer_pairs(count_b, count_a) == [(b, a) for a, b in pairs]
-    assert all(abs((a + 0.5) / count_a - (b + 0.5) / count_b) <= 0.5 / min(count_a, count_b) + 1e-12 for a, b in pairs)
-
-
-@pytest.fixture(scope="module")
-def deep():
-    module = families.llama(num_hidden_layers=4, hidden_size=32, num_attention_heads=4).build(seed=2)
-    return mv.wrap(module, name="deep")
-
-
-def test_models_of_different_depth_are_compared_by_whole_layers(base, deep):
-    model, _ = base
-    found = compare(model, deep)
-    assert found.kind == "models by depth"
-    assert found.by == "layer"
-    assert any("different shapes" in note for note in found.notes)
-    assert {r.component for r in found.rows} == {"L0~0.attn", "L0~1.attn", "L1~2.attn", "L1~3.attn"}
-    assert {r.aligned for r in found.rows} == {"depth"}
-    assert {r.head for r in found.rows} == {None}
-    row = next(r for r in found.of("message_norm") if r.component == "L1~2.attn")
-    expected = np.mean([mv.head_factors(deep, layer=2, head=n).message.frobenius() for n in range(4)])
-    assert row.side_b == pytest.approx(expected, rel=1e-6)
-    assert row.delta == row.side_b - row.side_a
-    with pytest.raises(UsageError, match="has no message; it has"):
-        found.of("message")
-
-
-def test_passes_of_models_of_different_shape(base, deep):
-    model, _ = base
-    a, b = mv.trace(model, families.tokens(6)), mv.trace(deep, families.tokens(6))
-    found = compare(a, b, target=5)
-    assert found.kind == "models by depth"
-    assert {r.quantity for r in found.rows} == {"norm", "share"}
-    coarse = shares(a, 5, by="layer"), shares(b, 5, by="layer")
-    values = [dict(zip(s.components, s.values.tolist(), strict=True)) for s in coarse]
-    row = next(r for r in found.of("share") if r.component == "L1~2.mlp" and r.position_a == 5)
-    assert (row.side_a, row.side_b) == pytest.approx((values[0]["L1.mlp"], values[1]["L2.mlp"]))
-    assert row.layer == 1
-    assert next(r for r in found.rows if r.component == "embed").aligned == "same"
-    assert not found.identical
-    together = compare(model, deep, prompts=[families.tokens(6), families.tokens(7)], draws=20)
-    assert {r.component for r in together.of("norm")} == {r.component for r in found.of("norm")}
-    assert {r.aligned for r in together.of("norm") if r.layer is not None} == {"depth"}
-
-
 def test_checkpoints_of_the_bundled_model(toy):
     early = mv.load("toy", revision="step-000400")
     found = compare(early, toy, prompts=["The king said that"], target=5)
@@ -355,26 +232,3 @@ def test_checkpoints_of_the_bundled_model(toy):
     norms = {r.component: (r.side_a, r.side_b) for r in found.of("pattern")}
     assert all(late > start for start, late in norms.values())  # patterns grow as the model learns
     assert compare(toy, mv.load("toy")).identical
-
-
-@pytest.mark.real
-def test_tokenizers_that_differ_are_said_and_aligned_by_text(toy, minilm):
-    a, b = mv.trace(toy, "The king said nothing."), mv.trace(minilm, "The king said nothing.")
-    found = compare(a, b)
-    assert found.kind == "models by depth"
-    assert found.aligned.by == "text"
-    assert any("tokenizers differ" in note for note in found.notes)
-    ends = [(a.tokens[p.a].text.strip(), b.tokens[p.b].text.strip()) for p in found.aligned.both]
-    assert {("The", "the"), ("king", "king"), ("said", "said")} <= set(ends)
-    assert all(x.lower().endswith(y.removeprefix("##")) or y.endswith(x.lower()) for x, y in ends[1:])
-    together = compare(toy, minilm, prompts=["The king said nothing."])
-    assert any("each model reads its own tokens" in note for note in together.notes)
-    assert {r.aligned for r in found.rows} <= {
-        "depth",
-        "same",
-        "same end",
-        "inserted",
-        "deleted",
-        "only in a",
-        "only in b",
-    }
