@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import lists, passes, stream, weights
+from mechview.cli import changes, lists, passes, stream, weights
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -61,6 +61,9 @@ for verb in (
     passes.attend,
     stream.resid,
     stream.lens,
+    changes.compare,
+    changes.ablate,
+    changes.patch,
     passes.report,
     lists.schema,
 ):

@@ -63,7 +63,7 @@ def lens(
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         seen = traced(opened, Texts(prompt, None, ids, chat, bos))
-        found = read_lens(seen, _tokens(target))
+        found = read_lens(seen, token_list(target))
     told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value)
     emit(Answer("lens", found.frame, lambda: lens_text(found, position), lambda: manifest(opened, run, **told)), to)
     return 0
@@ -90,10 +90,10 @@ def _rows(seen: Any, target: Any, against: Any, position: int, by: str, point: s
         return ledger(seen, by, _place(point))
     if point != "final":
         raise UsageError("shares of a logit are taken at the final stream; leave out --point")
-    return shares(seen, _tokens(target), _tokens(against), position, by, freeze=freeze, fold=fold)
+    return shares(seen, token_list(target), token_list(against), position, by, freeze=freeze, fold=fold)
 
 
-def _tokens(given: list[str] | None) -> list[str | int] | None:
+def token_list(given: list[str] | None) -> list[str | int] | None:
     """Tokens as typed; `#12` is a token id."""
     if given is None:
         return None

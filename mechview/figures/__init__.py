@@ -6,6 +6,7 @@ title; a masked cell is left empty.
 """
 
 from mechview.figures.attention import attention_map
+from mechview.figures.changes import direct_and_total, largest_changes, patched
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
@@ -14,9 +15,12 @@ from mechview.figures.style import TEMPLATE, plain_text
 __all__ = [
     "TEMPLATE",
     "attention_map",
+    "direct_and_total",
     "head_grid",
+    "largest_changes",
     "lens_trajectory",
     "parity_by_layer",
+    "patched",
     "plain_text",
     "rows_by_position",
     "score_map",

@@ -92,6 +92,7 @@ def recorded(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt
         source_tokens=describe(source, model.tokenizer) if source else (),
         bos=isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None),
         tokenizer=model.tokenizer,
+        revision=model.source.revision,
     )
 
 

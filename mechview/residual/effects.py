@@ -71,6 +71,8 @@ class Effects(Result):
     position: int
     method: str
     notes: tuple[str, ...] = (SIGN,)
+    model: str = ""
+    revision: str | None = None
 
     def row(self, name: str) -> EffectRow:
         found = next((row for row in self.rows if row.component == name), None)
@@ -148,6 +150,8 @@ def effects(
         position=metric.position,
         method=method,
         notes=(SIGN, *notes),
+        model=base.model,
+        revision=base.revision,
     )
 
 

@@ -59,6 +59,8 @@ class Patching(Result):
     metric: str
     position: int
     direction: str = DENOISING
+    model: str = ""
+    revision: str | None = None
 
     def row(self, name: str, patched_position: int | None = None) -> PatchRow:
         wanted = (name, patched_position)
@@ -136,6 +138,8 @@ def patch(
         error=abs(values[0] - both[1]) / abs(both[0] - both[1]),
         metric=metric.name,
         position=metric.position,
+        model=model.name,
+        revision=model.source.revision,
     )
 
 

@@ -98,6 +98,8 @@ def path_patch(
         metric=metric.name,
         position=metric.position,
         direction=ALONG_A_PATH,
+        model=model.name,
+        revision=model.source.revision,
     )
 
 

@@ -7,6 +7,7 @@ counted wherever it is shown.
 """
 
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
+from mechview.tables.changes import compare_frame, effects_frame, patching_frame
 from mechview.tables.columns import Column
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
@@ -18,11 +19,14 @@ __all__ = [
     "Column",
     "attention_frame",
     "check_schema",
+    "compare_frame",
+    "effects_frame",
     "heads_frame",
     "heads_wide",
     "ledger_frame",
     "lens_frame",
     "parity_frame",
+    "patching_frame",
     "prompt_heads_frame",
     "schema",
     "score_frame",

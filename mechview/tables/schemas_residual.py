@@ -54,4 +54,52 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         "total": Column("float64", "the model's own score"),
     }
     | CHECK,
+    "compare": {
+        "model_a": Column("str", "first side: a model, with its revision"),
+        "model_b": Column("str", "second side"),
+    }
+    | COMPONENT
+    | {
+        "kv_head": Column("Int16", "key/value head; missing for other components"),
+        "position_a": Column("Int32", "position in a; missing for weights, and for what was inserted"),
+        "position_b": Column("Int32", "position in b; missing for weights, and for what was deleted"),
+        "quantity": Column("category", "norm, difference, cosine, share, pattern, message, angles in degrees, ..."),
+        "side_a": Column("float64", "value in a"),
+        "side_b": Column("float64", "value in b"),
+        "delta": Column("float64", "b - a, or the norm of the difference of vectors and maps"),
+        "rel": Column("float64", "delta / |side_a|; of an angle, over 90 degrees"),
+        "lo": Column("float64", "lower end of the 95 % bootstrap interval of delta"),
+        "hi": Column("float64", "upper end"),
+        "p": Column("float64", "permutation test of no difference"),
+        "p_adjusted": Column("float64", "the same, corrected for all components (Benjamini-Hochberg)"),
+        "aligned": Column("category", "how the sides came together: same, substituted, inserted, deleted, depth, ..."),
+    },
+    "effects": MODEL
+    | COMPONENT
+    | {
+        "stack": Column("category", "decoder, encoder or cross"),
+        "direct": Column("float64", "share of the metric with norms frozen, logits; NaN where the head is not linear"),
+        "total": Column("float64", "metric of the clean pass less that of the ablated one, logits"),
+        "difference": Column("float64", "direct - total: positive where later components make up for the loss"),
+        "method": Column("category", "what the component is replaced by: zero, mean, resample"),
+        "metric": Column("str", "logit or difference of logits, before a soft-cap"),
+        "position": Column("int32", "where the metric is read"),
+        "error": Column("float64", "change of the metric in a pass with all values put back as they were"),
+    },
+    "patching": MODEL
+    | COMPONENT
+    | {
+        "stack": Column("category", "decoder, encoder or cross"),
+        "patched_position": Column("Int32", "position patched; missing where all were patched together"),
+        "receiver": Column("str", "input that a path leads to (L5H1.k); empty for plain patching"),
+        "value": Column("float64", "metric of the patched pass, logits"),
+        "change": Column("float64", "value less the corrupted pass"),
+        "normalised": Column("float64", "0 for no change, 1 for the clean pass"),
+        "what": Column("category", "heads, attention, mlp, stream or path"),
+        "metric": Column("str", "logit or difference of logits"),
+        "position": Column("int32", "where the metric is read"),
+        "clean": Column("float64", "metric of the clean pass"),
+        "corrupted": Column("float64", "metric of the corrupted pass"),
+        "error": Column("float64", "change of the metric in a pass with its own values put back"),
+    },
 }

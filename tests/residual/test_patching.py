@@ -428,7 +428,7 @@ def test_induction_in_the_toy_runs_from_the_previous_token_head_to_the_keys(toy)
     lost: dict[str, torch.Tensor] = {}
     for side in ("q", "k", "v"):
         changes = []
-        for seed in range(6):
+        for seed in range(3):
             clean, corrupted, following = repeated(seed)
             found = path_patch(toy, clean, corrupted, following, receiver=(1, receiver, side))
             changes.append([-row.change for row in found.rows])
