@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mechview.cli.show import table
+from mechview.errors import UsageError
 
 
 def resid_text(found: Any, top: int) -> str:
@@ -43,10 +44,14 @@ def _ledger_text(found: Any, frame: Any, top: int) -> str:
 
 def lens_text(found: Any, position: int) -> str:
     """One position's readings, point by point."""
-    frame = found.frame()
-    at = position % found.top.shape[1] if -found.top.shape[1] <= position < found.top.shape[1] else position
-    rows = frame[frame["pos"] == at]
+    frame, length = found.frame(), found.top.shape[1]
+    if not -length <= position < length:
+        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
+    rows = frame[frame["pos"] == position % length]
     asked = found.target is not None
     columns = ["point", "top_token", "top_prob", "entropy", "kl_final", *(["prob", "rank"] if asked else [])]
     check = f"last row against the model's own logits: {found.error:.1e}\n"
-    return table(columns, rows[columns].itertuples(index=False, name=None), f"logit lens at position {at}") + check
+    return (
+        table(columns, rows[columns].itertuples(index=False, name=None), f"logit lens at position {position % length}")
+        + check
+    )

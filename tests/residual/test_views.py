@@ -78,3 +78,26 @@ def test_position_zero_does_not_set_the_colours():
     heat = replace(parts, values=values).figure().data[0]
     assert heat.zmax == pytest.approx(float(values[:, 1:].norm(dim=-1).max()), rel=1e-6)
     assert torch.isfinite(values).all()
+
+
+def test_comparisons_effects_and_patches_have_frames_and_figures(toy):
+    clean, other = "the man and the woman and the man and the", "the man and the king and the man and the"
+    found = mv.compare(clean, other, model=toy, target=" woman")
+    frame = check_schema(found.frame(), "compare")
+    assert len(frame) == len(found.rows)
+    assert found.figure().data[0].name == found.leading[0]
+    effects = mv.effects(toy, clean, " man", components=["L1H1", "L1H2"])
+    table = check_schema(effects.frame(), "effects")
+    np.testing.assert_allclose(table["difference"], table["direct"] - table["total"], atol=1e-9)
+    assert [bars.name for bars in effects.figure().data] == ["direct effect", "total effect"]
+    patching = mv.patch(toy, clean, other, " woman")
+    rows = check_schema(patching.frame(), "patching")
+    np.testing.assert_allclose(rows["change"], rows["value"] - rows["corrupted"], atol=1e-9)
+    assert max(patching.figure().data[0].y) == pytest.approx(rows["normalised"].max())
+
+
+def test_identical_sides_say_so_in_the_figure(toy):
+    found = mv.compare("the man", "the man", model=toy)
+    assert found.identical
+    assert "identical" in found.figure().layout.title.text
+    assert (found.frame()["delta"].dropna() == 0).all()
