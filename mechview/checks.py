@@ -8,7 +8,10 @@ bias against what attention put out, and `stream`, the writes added up against t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -140,3 +143,25 @@ def _logits_row(model: Model, seen: Trace) -> list[ParityRow]:
     target = torch.tensor([token.id for token in seen.tokens], device=model.device) if seen.source_tokens else None
     reference = original_logits(model.module, ids, target)
     return [] if reference is None else [ParityRow("logits", relative(seen.logits, reference))]
+
+
+def worst_rows(rows: Iterable[ParityRow], same: Callable[[ParityRow], tuple[Any, ...]]) -> list[ParityRow]:
+    """Of rows with the same key the one with the largest error, a NaN being the largest."""
+    found: dict[tuple[Any, ...], ParityRow] = {}
+    for row in rows:
+        if (key := same(row)) not in found or _size(row.error) > _size(found[key].error):
+            found[key] = row
+    return list(found.values())
+
+
+def _size(error: float) -> float:
+    return math.inf if math.isnan(error) else error
+
+
+def worst_of(parities: Sequence[Parity]) -> Parity:
+    """Parity on several prompts as one: the worst error of everything compared, the tokens together."""
+    rows = worst_rows(
+        (row for prompt in parities for row in prompt.rows),
+        lambda row: (row.quantity, row.stack, row.layer, row.head),
+    )
+    return replace(parities[0], rows=tuple(rows), n_tokens=sum(prompt.n_tokens for prompt in parities))

@@ -7,16 +7,15 @@ plain forward hooks on the original module. What a family does not have is liste
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mechview.checks import TOLERANCE, Parity, ParityRow, parity, relative
+from mechview.checks import TOLERANCE, Parity, ParityRow, parity, relative, worst_rows
 from mechview.errors import UnsupportedError, UsageError
 from mechview.manifest import PACKAGES, Run, manifest, package_version
 from mechview.models.capture import Capture
@@ -24,10 +23,9 @@ from mechview.models.gguf import cache_folder
 from mechview.models.limits import limits
 from mechview.models.load import Model
 from mechview.models.reader import NamedWeights
-from mechview.models.tracing import Bos, Prompt, encode, trace
+from mechview.models.tracing import Bos, Prompt, default_prompt, encode, trace
 from mechview.results import Result, frame_of
 
-DEFAULT_PROMPT = "When Mary and John went to the store, John gave a drink to Mary. When Mary and John"
 PARTS = ("pattern", "z", "stream", "written")
 
 
@@ -58,28 +56,6 @@ class Diagnosis(Result):
         """The worst row of each stack, layer and quantity, over heads and prompts, in order."""
         rows = (row for prompt in self.parities for row in prompt.rows)
         return worst_rows(rows, lambda row: (row.stack, row.layer, row.quantity))
-
-
-def worst_rows(rows: Iterable[ParityRow], same: Callable[[ParityRow], tuple[Any, ...]]) -> list[ParityRow]:
-    """Of rows with the same key the one with the largest error, a NaN being the largest."""
-    found: dict[tuple[Any, ...], ParityRow] = {}
-    for row in rows:
-        if (key := same(row)) not in found or _size(row.error) > _size(found[key].error):
-            found[key] = row
-    return list(found.values())
-
-
-def _size(error: float) -> float:
-    return math.inf if math.isnan(error) else error
-
-
-def worst_of(parities: Sequence[Parity]) -> Parity:
-    """Parity on several prompts as one: the worst error of everything compared, the tokens together."""
-    rows = worst_rows(
-        (row for prompt in parities for row in prompt.rows),
-        lambda row: (row.quantity, row.stack, row.layer, row.head),
-    )
-    return replace(parities[0], rows=tuple(rows), n_tokens=sum(prompt.n_tokens for prompt in parities))
 
 
 def diagnose(
@@ -113,14 +89,6 @@ def diagnose(
         agreement=agreement, agreement_note=note, limits=limits(model.weights),
         manifest=manifest(model, run, verb="doctor", bos=bos, fold=fold, thorough=thorough),
     )  # fmt: skip
-
-
-def default_prompt(model: Model) -> Prompt:
-    """A sentence whose second half repeats its first; for a model without a tokenizer, repeated ids."""
-    if model.tokenizer is not None:
-        return DEFAULT_PROMPT
-    length = min(model.shape.n_ctx or 16, 16)
-    return [(7 * (n % 8) + 3) % model.shape.d_vocab for n in range(length)]
 
 
 def backend_of(model: Model) -> tuple[str, str]:

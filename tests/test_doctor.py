@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conftest import family
-from mechview import doctor
+from mechview import checks, doctor
+from mechview.models import tracing
 from mechview.models.limits import LIMITS, limits
 
 SAID = {
@@ -90,7 +91,7 @@ def test_a_nan_error_is_the_worst_and_fails(toy):
     sick = replace(found, parities=(replace(found.parities[0], rows=(*found.parities[0].rows, bad)),))
     assert not sick.passed
     assert sick.worst[0].error != sick.worst[0].error
-    merged = doctor.worst_of([sick.parities[0], found.parities[0]])
+    merged = checks.worst_of([sick.parities[0], found.parities[0]])
     assert merged.rows[0].error != merged.rows[0].error
     assert not merged.passed
     assert merged.n_tokens == 2 * found.parities[0].n_tokens
@@ -98,8 +99,8 @@ def test_a_nan_error_is_the_worst_and_fails(toy):
 
 def test_prompts_can_be_ids_where_there_is_no_tokenizer():
     model, _ = family("gpt2")
-    ids = doctor.default_prompt(model)
-    assert ids[:8] == ids[8:]
+    ids = tracing.default_prompt(model)
+    assert ids[: len(ids) // 2] == ids[len(ids) // 2 :]
     assert all(0 <= i < model.shape.d_vocab for i in ids)
 
 

@@ -109,29 +109,30 @@ def report(
     check_output(target, force)
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"writing a report on {model}", quiet) as run:
-        from mechview.reporting import report as write_report
+        from mechview.reporting.build import write_report
 
         opened = open_model(model, revision, offline, device, dtype)
         wanted, names = chosen(opened.weights, layers, heads)
-        written = write_report(
-            opened, texts.read(opened) if texts.given else None, out=target, layers=wanted,
-            heads=None if names is None else [(name.layer, name.head) for name in names], fold=fold,
-            offset=offset or 0, bos=bos.value, force=force,
-            keep_text=prompts is None if keep_text is None else keep_text, max_mb=max_mb, run=run,
-        )  # fmt: skip
-    note(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", quiet)
-    about = {"schema_version": SCHEMA_VERSION, "report": str(written), "bytes": written.stat().st_size}
-    say(json_text(about) if json else f"{written}\n")
-    return 0
+        kept = prompts is None if keep_text is None else keep_text
+        choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
+        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
+        asked = texts.read(opened) if texts.given else None
+        done = write_report(opened, asked, target, choice, settings, force, max_mb, run)
+    size = done.path.stat().st_size
+    note(f"wrote {done.path} ({size / 1e6:.1f} MB)", quiet)
+    about = {"schema_version": SCHEMA_VERSION, "report": str(done.path), "bytes": size, "passed": done.parity_passed}
+    say(json_text(about) if json else f"{done.path}\n")
+    if done.parity_passed is False:
+        note("parity failed: the report says where", quiet=False)
+    return 1 if done.parity_passed is False else 0
 
 
 def _attended(opened: Any, texts: Texts, layers: str | None, heads: str | None, threshold: float) -> list[Any]:
     """Attention on every prompt, of the heads asked for."""
     from dataclasses import replace
 
-    from mechview.doctor import default_prompt
     from mechview.heads.attention import attend as attend_on
-    from mechview.models.tracing import trace
+    from mechview.models.tracing import default_prompt, trace
 
     wanted, names = chosen(opened.weights, layers, heads)
     pairs = None if names is None else [(name.layer, name.head) for name in names]

@@ -71,8 +71,7 @@ def lens(
 
 def traced(model: Any, texts: Texts) -> Any:
     """The one prompt asked for, or the default one, traced."""
-    from mechview.doctor import default_prompt
-    from mechview.models.tracing import trace
+    from mechview.models.tracing import default_prompt, trace
 
     asked = texts.read(model) if texts.given else [default_prompt(model)]
     if len(asked) != 1:

@@ -165,9 +165,8 @@ def _factors(opened: Any, wanted: Any, fold: bool) -> Any:
 
 def _parity(opened: Any, texts: Texts, fold: bool) -> Any:
     """Parity on the prompts given, the worst error of each head, or on the default prompt."""
-    from mechview.checks import parity
-    from mechview.doctor import default_prompt, worst_of
-    from mechview.models.tracing import trace
+    from mechview.checks import parity, worst_of
+    from mechview.models.tracing import default_prompt, trace
 
     prompts = texts.read(opened) if texts.given else [default_prompt(opened)]
     return worst_of([parity(opened, trace(opened, prompt, bos=texts.bos.value), fold=fold) for prompt in prompts])

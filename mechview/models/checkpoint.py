@@ -129,7 +129,7 @@ def _parse(path: Path, folder: Path, family: str) -> Any:
     from transformers import AutoConfig
 
     from mechview.errors import UnsupportedError
-    from mechview.models.families import REFUSED
+    from mechview.models.refused import REFUSED
 
     if family in REFUSED:
         raise UnsupportedError(f"{family} is not supported: {REFUSED[family]}")

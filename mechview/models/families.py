@@ -1,7 +1,7 @@
 """The rows: where each family keeps its tensors, and its habits. Tables, no code.
 
 Read a row as differences from the one it is made of: most decoders are Llama with other names. A family
-that is not here is refused, and `REFUSED` holds those that cannot be opened in principle, with the reason.
+that is not here is refused; `refused.py` holds those that cannot be opened in principle, with the reason.
 """
 
 from __future__ import annotations
@@ -279,20 +279,3 @@ LAYOUTS: dict[str, Layout] = {
     "albert": ALBERT,
     "t5": T5,
 }  # fmt: skip
-
-REFUSED: dict[str, str] = {
-    "gemma3": "it is the image-and-text model; open its language model (gemma3_text) alone",
-    "deepseek_v2": "multi-head latent attention has no per-head key and value matrices on the residual stream",
-    "deepseek_v3": "multi-head latent attention has no per-head key and value matrices on the residual stream",
-    "minicpm3": "multi-head latent attention has no per-head key and value matrices on the residual stream",
-    "mamba": "a state-space layer has no attention heads",
-    "mamba2": "a state-space layer has no attention heads",
-    "falcon_mamba": "a state-space layer has no attention heads",
-    "rwkv": "a recurrent (linear-attention) layer has no attention heads",
-    "jamba": "state-space layers have no attention heads, and hybrids are not opened in part",
-    "bamba": "state-space layers have no attention heads, and hybrids are not opened in part",
-    "zamba": "state-space layers have no attention heads, and hybrids are not opened in part",
-    "zamba2": "state-space layers have no attention heads, and hybrids are not opened in part",
-    "recurrent_gemma": "recurrent blocks have no attention heads, and hybrids are not opened in part",
-    "qwen3_next": "gated delta-net layers have no attention heads, and hybrids are not opened in part",
-}

@@ -1,7 +1,8 @@
 """GGUF files, read once into a Hugging Face folder in the user's cache (float32, dequantised).
 
 The original library dequantises; the folder is named by the file's hash, so a changed file is read
-anew and an interrupted conversion leaves nothing behind. `MECHVIEW_CACHE` moves the cache.
+anew. A conversion is built beside its place and renamed, so a folder is whole or not there; what a killed
+one left is removed by the next. `MECHVIEW_CACHE` moves the cache.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from mechview.errors import ModelError
 
 MAGIC = b"GGUF"
+STALE_SECONDS = 3600.0
 
 
 def cache_folder() -> Path:
@@ -38,12 +41,21 @@ def gguf_folder(path: Path) -> Path:
     target = cache_folder() / "gguf" / digest[:32]
     if (target / "config.json").is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
+    prefix = f".building-{digest[:32]}-"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{prefix}*"):
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        building = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    except OSError as error:
+        raise ModelError(f"the cache {target.parent} cannot be written: {error.strerror}") from None
     try:
         _convert(path, building)
         if not target.exists():
             building.rename(target)
+    except OSError as error:
+        raise ModelError(f"the converted {path.name} cannot be kept in {target.parent}: {error.strerror}") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return target

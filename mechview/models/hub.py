@@ -26,7 +26,7 @@ def hub_folder(name: str, revision: str | None, offline: bool) -> tuple[Path, st
         return _download(name, commit, weights), commit
     cached = _cached(name, revision)
     if cached is None:
-        reason = "and --offline is set" if offline else "and the hub cannot be reached"
+        reason = "and offline mode is on (--offline or HF_HUB_OFFLINE)" if offline else "and the hub cannot be reached"
         raise ModelError(f"{name} (revision {revision or 'main'}) is not bundled, is not in the local cache, {reason}")
     if not offline:
         warnings.warn(f"the hub cannot be reached; using the cached {name} at {cached.name}", stacklevel=2)

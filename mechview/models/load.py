@@ -42,6 +42,11 @@ class Model:
     _open_module: Callable[[], nn.Module]
     _open_bridge: Callable[[nn.Module], Any] | None = None
 
+    def __repr__(self) -> str:
+        shape = self.shape
+        size = f"{shape.n_layers} layers, {shape.n_heads} heads, d_model {shape.d_model}"
+        return f"Model({self.name!r}, {shape.family}, {size})"
+
     @property
     def shape(self) -> ModelShape:
         return self.weights.shape

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from mechview.errors import ModelError, UnsupportedError
-from mechview.models.families import LAYOUTS, REFUSED
+from mechview.models.families import LAYOUTS
 from mechview.models.layouts import Layout
+from mechview.models.refused import REFUSED, REFUSED_KEYS
 from mechview.models.weights import Alibi, ModelShape, Rotary, Stack
 
 Config = Any  # transformers' configuration; untyped on purpose, its fields vary by family
@@ -31,6 +32,9 @@ def choose_layout(config: Config) -> Layout:
     family = str(config.model_type)
     if family in REFUSED:
         raise UnsupportedError(f"{family} is not supported: {REFUSED[family]}")
+    for keys, reason in REFUSED_KEYS.items():
+        if any(getattr(config, key, None) for key in keys):
+            raise UnsupportedError(f"{family} is not supported: {reason}")
     variant = VARIANTS.get(family, lambda _: family)(config)
     if variant not in LAYOUTS:
         known = ", ".join(sorted(n for n in LAYOUTS if not any(n.startswith(f"{other}_") for other in LAYOUTS)))

@@ -14,6 +14,10 @@ from mechview.models.load import Model
 from mechview.models.trace import Trace
 from mechview.tokens import describe
 
+DEFAULT_PROMPT = (
+    "And the evening and the morning were the first day. And the evening and the morning were the second day."
+)
+DEFAULT_IDS = 12
 Prompt = str | Sequence[int] | Tensor
 Bos = str  # auto, yes or no; checked where a prompt is read
 
@@ -44,6 +48,14 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
 def traces(model: Model, prompts: Sequence[Prompt], *, bos: Bos = "auto") -> list[Trace]:
     """One trace a prompt; prompts are never padded, so no prompt depends on another."""
     return [trace(model, prompt, bos=bos) for prompt in prompts]
+
+
+def default_prompt(model: Model) -> Prompt:
+    """A sentence that repeats itself, so that induction shows; for a model without a tokenizer repeated ids."""
+    if model.tokenizer is not None:
+        return DEFAULT_PROMPT
+    count = min(DEFAULT_IDS, (model.shape.n_ctx or 2 * DEFAULT_IDS) // 2) or 1
+    return [n * model.shape.d_vocab // count for n in range(count)] * 2
 
 
 def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,36 @@ def report(
     Raises:
         OutputError: the file exists (without `force`), cannot be written, or would be too large.
     """
-    target = check_output(Path(out), force)
+    settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text}
+    choice = {"layers": layers, "heads": heads}
+    return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run).path
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report on disk; `parity_passed` is None where no prompt was run."""
+
+    path: Path
+    parity_passed: bool | None
+
+
+def write_report(
+    model: Any,
+    prompts: Sequence[Any] | str | None,
+    out: Path,
+    choice: dict[str, Any],
+    settings: dict[str, Any],
+    force: bool = False,
+    max_mb: float = 20.0,
+    run: Run | None = None,
+) -> Written:
+    """Gather, render and write; what `report` does, with the verdict of its parity check."""
+    target = check_output(out, force)
     with nullcontext(run) if run is not None else recorded() as measured:
-        choice = {"layers": layers, "heads": heads}
-        settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text}
         gathered = gather(model, prompts, choice, settings, measured)
         page = fitted(gathered, int(max_mb * 1e6))
     write_text(target, page, force=force)
-    return Path(out)
+    return Written(out, None if gathered.parity is None else bool(gathered.parity["passed"].all()))
 
 
 def fitted(gathered: Gathered, limit: int) -> str:

@@ -16,10 +16,6 @@ import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
 
-DEFAULT_PROMPT = (
-    "And the evening and the morning were the first day. And the evening and the morning were the second day."
-)
-DEFAULT_IDS = 12  # a model without a tokenizer reads this many ids, twice
 SEED = 0
 
 
@@ -71,14 +67,14 @@ def gather(
         choice: `layers` and `heads`, None for all.
         settings: `fold`, `offset`, `bos`, `keep_text`.
     """
-    from mechview.checks import parity
+    from mechview.checks import parity, worst_of
     from mechview.heads.table import head_table
     from mechview.models.limits import limits
     from mechview.tables import heads_frame, svd_frame
 
     prompts = [prompts] if isinstance(prompts, str) else prompts
     traces, remarks = _traces(model, prompts, settings["bos"])
-    found = parity(model, traces[0], fold=settings["fold"]) if traces else None
+    found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
     pairs = _pairs(choice["heads"])
     table = head_table(
         model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
@@ -109,7 +105,7 @@ def _pairs(heads: Sequence[Any] | None) -> list[tuple[int, int]] | None:
 
 def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[Any], list[str]]:
     """Traces of the prompts asked for; a default prompt that the model cannot read is a remark instead."""
-    from mechview.models.tracing import trace
+    from mechview.models.tracing import default_prompt, trace
 
     if prompts is not None:
         return [trace(model, prompt, bos=bos) for prompt in prompts], [] if prompts else ["No prompt was asked for."]
@@ -117,13 +113,6 @@ def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[A
         return [trace(model, default_prompt(model), bos=bos)], []
     except (PromptError, UnsupportedError) as error:
         return [], [f"No prompt was run: {error}."]
-
-
-def default_prompt(model: Any) -> str | list[int]:
-    """A sentence that repeats itself, so that induction shows; for a model without a tokenizer repeated ids."""
-    if model.tokenizer is not None:
-        return DEFAULT_PROMPT
-    return [n * model.shape.d_vocab // DEFAULT_IDS for n in range(DEFAULT_IDS)] * 2
 
 
 def _prompt(trace: Any, table: Any, number: int, keep_text: bool) -> PromptView:

@@ -60,7 +60,7 @@ def verdict(parity: pd.DataFrame | None) -> Verdict:
     )
     sentence = (
         f"Worst relative error {written(worst['error'])} ({worst['quantity']}{where}); {counted} "
-        f"{worst['tolerance']:g}, on {worst['n_tokens']} tokens of prompt 0, against the {worst['backend']}."
+        f"{worst['tolerance']:g}, on {worst['n_tokens']} tokens of all prompts, against the {worst['backend']}."
     ) + (f" {nan} are NaN." if nan else "")
     return Verdict("failed", "Parity failed", sentence) if failed else Verdict("passed", "Parity passed", sentence)
 

@@ -191,3 +191,15 @@ def test_chat_wraps_the_prompt_in_the_template(cli, tmp_path, toy_copy):
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": template}))
     tokens = cli("attend", toy_copy, "L0H0", "-p", "light", "--chat", "--json").json["tokens"]
     assert "".join(token["text"] for token in tokens) == "<user>light<a>"
+
+
+def test_report_on_a_model_whose_parity_fails_is_written_and_fails(cli, tmp_path, monkeypatch):
+    from mechview import checks
+
+    true = checks.relative
+    monkeypatch.setattr(checks, "relative", lambda ours, reference: max(0.5, true(ours, reference)))
+    out = tmp_path / "r.html"
+    done = cli("report", "--out", str(out), "-p", PROMPT)
+    assert done.code == 1
+    assert "parity failed" in done.err
+    assert "Parity failed" in out.read_text(encoding="utf-8")

@@ -73,7 +73,10 @@ def test_unknown_model_offline(refused, verb, tmp_path):
     said = refused(
         MODEL, *of(verb, "acme/none", "--offline", "--out", tmp_path / f"x.{'html' if verb == ['report'] else 'json'}")
     )
-    assert said == "acme/none (revision main) is not bundled, is not in the local cache, and --offline is set"
+    assert (
+        said
+        == "acme/none (revision main) is not bundled, is not in the local cache, and offline mode is on (--offline or HF_HUB_OFFLINE)"
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])

@@ -382,7 +382,7 @@ def test_an_unknown_revision_is_refused_not_replaced(hub: Path, revision: str) -
 
 @pytest.mark.parametrize("name", ["acme/other", "no-such-model-anywhere"])
 def test_an_unknown_name_offline_is_one_sentence(hub: Path, name: str) -> None:
-    with pytest.raises(ModelError, match="is not in the local cache, and --offline is set") as error:
+    with pytest.raises(ModelError, match="is not in the local cache, and offline mode is on") as error:
         mv.load(name, offline=True)
     assert name in sentence(error)
 
@@ -497,3 +497,20 @@ def test_a_prompt_that_cannot_be_read_is_one_sentence(prompt: Any, message: str)
     with pytest.raises(PromptError) as error:
         mv.trace(mv.wrap(build("llama")), prompt)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"kv_lora_rank": 64}, "multi-head latent attention"),
+        ({"mamba_d_state": 16}, "state-space layers have no attention heads"),
+        ({"linear_num_value_heads": 4}, "linear-attention layers"),
+    ],
+)
+def test_what_nobody_listed_is_refused_by_what_its_configuration_speaks_of(fields, reason):
+    from types import SimpleNamespace
+
+    from mechview.models.shape import choose_layout
+
+    with pytest.raises(UnsupportedError, match=f"brand_new is not supported: {reason}"):
+        choose_layout(SimpleNamespace(model_type="brand_new", **fields))

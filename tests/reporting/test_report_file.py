@@ -13,9 +13,9 @@ from reports import PROMPT, gathered
 
 from conftest import family
 from mechview.errors import HeadError, OutputError, PromptError
+from mechview.models.tracing import DEFAULT_PROMPT, default_prompt
 from mechview.reporting import build, report
 from mechview.reporting.build import fitted
-from mechview.reporting.gather import DEFAULT_PROMPT, default_prompt
 
 
 def data_of(path: Path) -> dict:
