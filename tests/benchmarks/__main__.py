@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 
 import torch
 
 from tests.benchmarks.factors import compare, conditions, tasks
+
+STARTS = {"import mechview": ["-c", "import mechview"], "mechview --help": ["-m", "mechview", "--help"]}
 
 
 def main(repeats: int) -> None:
@@ -16,7 +20,22 @@ def main(repeats: int) -> None:
         row = compare(name, task, repeats=repeats)
         times = f"{1e3 * row.their_seconds:>12.1f}{1e3 * row.our_seconds:>12.1f}{row.ratio:>8.1f}"
         print(f"{name:<18}{times}{row.their_error:>14.1e}{row.our_error:>12.1e}", flush=True)
+    for name, arguments in STARTS.items():
+        print(f"{name:<30}{best_seconds(arguments, repeats):>8.2f} s, best of {repeats} (against bare python)")
     print(conditions())
+
+
+def best_seconds(arguments: list[str], repeats: int) -> float:
+    """Seconds that a fresh process takes beyond a bare interpreter's start."""
+    return min(process_seconds(arguments) for _ in range(repeats)) - min(
+        process_seconds(["-c", ""]) for _ in range(repeats)
+    )
+
+
+def process_seconds(arguments: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.perf_counter() - started
 
 
 if __name__ == "__main__":
