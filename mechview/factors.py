@@ -34,6 +34,7 @@ from mechview.models.weights import (
     weights_of,
 )
 
+FAR = 2**31 - 1
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -88,6 +89,9 @@ class HeadFactors:
         right[:-1, :-1], left[-1, -1], right[-1, -1] = self.output, 1.0, 1.0
         return LowRank(left, right)
 
+    def __repr__(self) -> str:
+        return f"HeadFactors({self.label}, kv_head {self.kv_head}, {'folded' if self.folded else 'raw'})"
+
     @property
     def needs_offset(self) -> bool:
         return self.rotary is not None
@@ -106,6 +110,8 @@ class HeadFactors:
         left = self.query_side
         if self.rotary is None:
             return left, self.key_side
+        if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int) or abs(offset) > FAR):
+            raise UsageError(f"offset {offset!r} is not a distance between positions: a whole number up to {FAR}")
         if offset is None:
             raise UsageError(
                 f"{self.label} uses rotary positions: its pattern depends on the offset q_pos - k_pos; give offset="
@@ -131,6 +137,8 @@ def head_factors(
 def check_head(shape: ModelShape, layer: int, head: int, stack: Stack | None = None) -> Stack:
     """The stack meant, after checking that it has this layer and head."""
     chosen = check_layer(shape, layer, stack)
+    if isinstance(head, bool) or not isinstance(head, int):
+        raise HeadError(f"head {head!r} is not a whole number")
     if not 0 <= head < shape.n_heads:
         raise HeadError(f"head {head} does not exist: layer {layer} has heads 0 to {shape.n_heads - 1}")
     return chosen

@@ -77,7 +77,10 @@ def in_template(model: Any, text: str) -> list[int]:
     if not getattr(model.tokenizer, "chat_template", None):
         raise UsageError(f"{model.name} has no chat template; leave out --chat")
     turn = [{"role": "user", "content": text}]
-    return list(model.tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
+    try:
+        return list(model.tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
+    except Exception as error:  # templates are programs, and fail in as many ways
+        raise PromptError(f"the chat template of {model.name} fails: {' '.join(str(error).split()[:20])}") from None
 
 
 def which_head(first: str | None, second: str | None, layer: int | None, head: int | None) -> tuple[str, Any]:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.factors import check_head, factor_head, head_label, homogeneous
+from mechview.heads.labels import head_pairs
 from mechview.models.trace import Trace
 from mechview.models.weights import Stack
 from mechview.results import Result
@@ -44,21 +45,26 @@ class Attention(Result):
 
 
 def attend(
-    trace: Trace, *, heads: Sequence[tuple[int, int]] | None = None, stack: Stack | None = None, threshold: float = 1e-3
+    trace: Trace,
+    *,
+    heads: Sequence[str | tuple[int, int]] | None = None,
+    stack: Stack | None = None,
+    threshold: float = 1e-3,
 ) -> Attention:
-    """Attention of the given `(layer, head)` pairs (all unless given) on a traced prompt.
+    """Attention of the given heads, as `"L5H1"` or `(5, 1)` (all unless given), on a traced prompt.
 
     Raises:
         HeadError: a layer or head that the model does not have.
     """
     shape = trace.weights.shape
     stacks = [stack] if stack else list(shape.stacks)
-    for layer, head in heads or ():
+    pairs = None if heads is None else head_pairs(heads)
+    for layer, head in pairs or ():
         check_head(shape, layer, head, stack)
     found = []
     for name in stacks:
         for layer in range(shape.layers(name)):
-            wanted = [h for h in range(shape.n_heads) if heads is None or (layer, h) in heads]
+            wanted = [h for h in range(shape.n_heads) if pairs is None or (layer, h) in pairs]
             found += layer_attention(trace, layer, name, wanted) if wanted else []
     return Attention(trace=trace, heads=tuple(found), threshold=threshold)
 

@@ -8,6 +8,7 @@ slices (`0:4` is 0, 1, 2, 3); a slice that goes beyond the model is an error, no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mechview.errors import HeadError, UsageError
@@ -53,6 +54,12 @@ def parse_head(text: str) -> HeadName:
 def parse_heads(text: str) -> tuple[HeadName, ...]:
     """Names separated by commas; commas inside brackets belong to a name."""
     return tuple(parse_head(name) for name in re.split(r",(?![^(]*\))", text))
+
+
+def head_pairs(heads: Iterable[str | HeadName | tuple[int, int]]) -> list[tuple[int, int]]:
+    """`(layer, head)` of heads given as labels, names or pairs."""
+    named = [parse_head(head) if isinstance(head, str) else head for head in heads]
+    return [(n.layer, n.head) if isinstance(n, HeadName) else (n[0], n[1]) for n in named]
 
 
 def parse_layers(text: str, count: int) -> tuple[int, ...]:

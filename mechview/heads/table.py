@@ -19,6 +19,7 @@ from torch import Tensor
 from mechview.checks import Parity
 from mechview.errors import HeadError
 from mechview.factors import HeadFactors, layer_factors
+from mechview.heads.labels import head_pairs
 from mechview.lowrank import LowRank
 from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
 from mechview.results import Result
@@ -74,7 +75,7 @@ def head_table(
     weights: ModelWeights | HasWeights,
     *,
     layers: Sequence[int] | None = None,
-    heads: Sequence[tuple[int, int]] | None = None,
+    heads: Sequence[str | tuple[int, int]] | None = None,
     stack: Stack | None = None,
     fold: bool = True,
     offset: int = 0,
@@ -85,21 +86,22 @@ def head_table(
 
     Args:
         layers: layers to read, all unless given.
-        heads: `(layer, head)` pairs to keep.
+        heads: heads to keep, as `"L5H1"` or `(5, 1)`.
         stack: the one stack to read, of a model with several; all unless given.
         offset: where a rotary pattern is taken.
         parity: errors to stand beside the heads, from `mv.parity`.
     """
     source = getattr(weights, "source", None)
     weights = weights_of(weights)
-    wanted = _wanted(weights.shape, layers, heads)
+    kept = None if heads is None else head_pairs(heads)
+    wanted = _wanted(weights.shape, layers, kept)
     rows: list[HeadRow] = []
     dtype = ""
     for name in [stack] if stack else weights.shape.stacks:
         for layer in (n for n in wanted if n < weights.shape.layers(name)):
             factors = layer_factors(weights, layer=layer, fold=fold, stack=name)
             dtype = str(factors[0].output.dtype).removeprefix("torch.")
-            rows += [row for row in layer_rows(factors, offset, parity) if heads is None or (layer, row.head) in heads]
+            rows += [row for row in layer_rows(factors, offset, parity) if kept is None or (layer, row.head) in kept]
     generator = torch.Generator().manual_seed(seed)
     return HeadTable(
         model=getattr(source, "name", "arrays"),

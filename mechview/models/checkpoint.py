@@ -40,8 +40,9 @@ class FolderTensors:
     @cached_property
     def files(self) -> list[Path]:
         """Weight files, safetensors before pickles."""
-        found = self._indexed("model.safetensors.index.json") or sorted(self.folder.glob("*.safetensors"))
-        found = found or self._indexed("pytorch_model.bin.index.json") or sorted(self.folder.glob("pytorch_model*.bin"))
+        found = self._regular("model.safetensors") or self._indexed("model.safetensors.index.json")
+        found = found or self._regular("*.safetensors") or self._regular("pytorch_model.bin")
+        found = found or self._indexed("pytorch_model.bin.index.json") or self._regular("pytorch_model*.bin")
         if not found:
             raise ModelError(f"{self.folder} holds no .safetensors and no pytorch_model.bin")
         return found
@@ -59,8 +60,14 @@ class FolderTensors:
         named: dict[str, Path] = {}
         for file in self.files:
             keys = self._pickled(file) if file.suffix == ".bin" else self._open(file).keys()
+            twice = next((key for key in keys if key in named), None)
+            if twice is not None:
+                raise ModelError(f"{named[twice].name} and {file.name} both hold {twice}: which is meant is not said")
             named |= dict.fromkeys(keys, file)
         return named
+
+    def _regular(self, pattern: str) -> list[Path]:
+        return sorted(path for path in self.folder.glob(pattern) if path.is_file())
 
     @cached_property
     def _handles(self) -> dict[Path, Any]:
@@ -119,8 +126,12 @@ def read_config(folder: Path) -> Any:
         family = raw["model_type"]
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
         raise ModelError(f"{path} is not a model configuration") from None
+    kinds = raw.get("architectures") or []
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        raise ModelError(f"{path.name} says architectures = {kinds!r}, which is not a list of names")
     if "quantization_config" in raw:
-        method = dict(raw["quantization_config"] or {}).get("quant_method", "unknown")
+        said = raw["quantization_config"]
+        method = said.get("quant_method", "unknown") if isinstance(said, dict) else "unknown"
         raise ModelError(f"the weights are quantised ({method}): they are not read as numbers; dequantise them first")
     return _parse(path, folder, str(family))
 
@@ -136,5 +147,5 @@ def _parse(path: Path, folder: Path, family: str) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library validates with many kinds of errors
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        first = " ".join(str(error).split()[:40]) or repr(error)
         raise ModelError(f"{path.name} cannot be read as a {family} configuration: {first}") from None

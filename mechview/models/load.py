@@ -22,7 +22,7 @@ from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
 from mechview.models.experts import file_tensors
 from mechview.models.modules import ModuleTensors, choose_eager, has_head, quiet_library, shared_copy
-from mechview.models.reader import NamedWeights
+from mechview.models.reader import NamedWeights, block_path
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
 from mechview.models.weights import ModelShape, ModelWeights
@@ -84,6 +84,8 @@ class Model:
             return run_arrays(self.weights, ids)
         if not isinstance(self.weights, NamedWeights):
             raise UnsupportedError("these weights cannot be run: they came without a module")
+        if isinstance(self.weights.source, ModuleTensors):
+            self.weights.source.check_same()
         refusal = refused_pass(self.weights.config)
         if refusal:
             raise UnsupportedError(refusal)
@@ -97,7 +99,7 @@ class Model:
 
 
 def load(
-    spec: str = "toy",
+    spec: str | Path = "toy",
     *,
     revision: str | None = None,
     device: str = "cpu",
@@ -116,7 +118,7 @@ def load(
         ModelError: not found or not readable. UnsupportedError: an architecture out of reach.
     """
     number = as_dtype(dtype or torch.float32)
-    source = resolve(spec, revision=revision, offline=offline)
+    source = resolve(str(spec), revision=revision, offline=offline)
     weights = open_folder(source)
     return Model(
         source=source,
@@ -131,16 +133,27 @@ def load(
 def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None) -> Model:
     """A live Hugging Face module, which stays exactly as it is: mechview works on a structure copy.
 
-    The copy shares the module's storage, so later training steps show in it; nothing is ever written.
+    The copy shares the module's storage, so later training steps show in it; nothing is ever written. Hooks on
+    the module do not fire in mechview's passes (a warning says so), and parameters that are replaced, moved or
+    cast after wrapping are an error: wrap again.
+
+    Raises:
+        ModelError: not a Hugging Face model. UnsupportedError: an architecture out of reach.
     """
-    weights = NamedWeights(ModuleTensors(module), module.config, has_head(module))
+    if not hasattr(module, "config"):
+        raise ModelError(f"{type(module).__name__} is not a Hugging Face model: it has no configuration")
+    if own_hooks(module):
+        warnings.warn("hooks on the wrapped module do not fire in mechview's passes", stacklevel=2)
+    tensors = ModuleTensors(module)
+    tensors.check_same()  # remembers the parameters as they are now
+    weights = NamedWeights(tensors, module.config, has_head(module))
     weights.shape  # refuses an unknown family now rather than at first use
     return Model(
         source=Source(name or type(module).__name__, "module"),
         weights=weights,
         tokenizer=tokenizer,
         device=str(next(module.parameters()).device),
-        _open_module=lambda: shared_copy(module),
+        _open_module=lambda: shared_copy(check_finite(module)),
         _open_bridge=_bridge_of(module.config),
     )
 
@@ -184,8 +197,18 @@ def open_folder(source: Source) -> NamedWeights:
     names = getattr(config, "architectures", None) or []
     headed = not names or any(kind in names[0] for kind in WITH_UNEMBEDDING)
     weights = NamedWeights(file_tensors(folder, config), config, headed)
-    weights.shape  # refuses an unknown family before any tensor is read
+    check_last_layers(weights)  # refuses an unknown family and a lying configuration before any tensor is read
     return weights
+
+
+def check_last_layers(weights: NamedWeights) -> None:
+    """Refuse a configuration that promises more layers than the checkpoint has tensors for."""
+    names, shape = weights.source.names(), weights.shape
+    for stack in shape.stacks:
+        layout = weights.layout.encoder if stack == "encoder" and weights.layout.encoder else weights.layout
+        block = block_path(weights.config, layout, shape, shape.layers(stack) - 1)
+        if not any(name.startswith((block, block.removeprefix(layout.base))) for name in names):
+            raise ModelError(f"the configuration promises {shape.layers(stack)} layers; the checkpoint has no {block}")
 
 
 def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch.dtype) -> nn.Module:
@@ -200,11 +223,15 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     try:
         with quiet_library():
             module, info = (kind or transformers.AutoModelForCausalLM).from_pretrained(
-                folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-            )
+                folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )  # fmt: skip
     except Exception as error:  # the library raises many kinds on damaged files
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        first = " ".join(str(error).split()[:40]) or repr(error)
         raise ModelError(f"{source.name} cannot be loaded: {first}") from None
+    if info["mismatched_keys"]:
+        name, stored, promised = sorted(info["mismatched_keys"])[0]
+        raise ModelError(f"{name} is {list(stored)} in the checkpoint; the configuration promises {list(promised)}")
     missing = sorted(name for name in info["missing_keys"] if "pooler." not in name)  # BERT's, which nothing here reads
     if missing:
         raise ModelError(f"the checkpoint of {source.name} lacks {missing[0]} and would be random")
@@ -213,10 +240,22 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     return module.eval().to(device)
 
 
-def check_finite(module: nn.Module) -> None:
+def own_hooks(module: nn.Module) -> bool:
+    """Whether somebody has put forward hooks on a module; those the library itself installs do not count."""
+    hooks = [
+        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    ]
+    return any(not str(getattr(hook, "__module__", "")).startswith(("transformers.", "accelerate.")) for hook in hooks)
+
+
+def check_finite(module: nn.Module) -> nn.Module:
+    """The module, if each of its parameters has values and all are finite."""
     for name, parameter in module.named_parameters():
+        if parameter.is_meta:
+            raise ModelError(f"{name} has no values: the module was built without its weights")
         if not torch.isfinite(parameter).all():
             raise ModelError(f"{name} holds values that are NaN or infinite; a forward pass would spread them")
+    return module
 
 
 def read_tokenizer(folder: Path) -> Any | None:

@@ -83,7 +83,21 @@ class ModuleTensors:
     def names(self) -> frozenset[str]:
         return frozenset(self._tensors)
 
+    @cached_property
+    def _seen(self) -> list[tuple[int, torch.dtype]]:
+        return [(parameter.data_ptr(), parameter.dtype) for parameter in self.module.parameters()]
+
+    def check_same(self) -> None:
+        """Refuse a module whose parameters are no longer the ones that were wrapped.
+
+        Raises:
+            ModelError: they were replaced, moved or cast; changes in place are followed.
+        """
+        if self._seen != [(parameter.data_ptr(), parameter.dtype) for parameter in self.module.parameters()]:
+            raise ModelError("the module's parameters were replaced since it was wrapped; wrap it again")
+
     def read(self, name: str) -> Tensor:
+        self.check_same()
         tensor = self._tensors[name]
         if tensor.is_meta:
             raise ModelError(f"{name} has no values: the module was built without its weights")

@@ -109,11 +109,14 @@ def block_path(config: Config, layout: Layout, shape: ModelShape, layer: int) ->
 
 
 def check_layer(shape: ModelShape, layer: int, stack: Stack | None) -> Stack:
-    """The stack meant, after checking that it has this layer; one-stack models answer to any name."""
-    chosen: Stack = shape.stacks[0] if len(shape.stacks) == 1 else (stack or "decoder")
+    """The stack meant, after checking that it has this layer; `decoder` also means a model's only stack."""
+    alone = len(shape.stacks) == 1 and stack in (None, "decoder")
+    chosen: Stack = shape.stacks[0] if alone else (stack or "decoder")
     if chosen not in shape.stacks:
         raise HeadError(f"stack {chosen} does not exist: this {shape.family} has {', '.join(shape.stacks)}")
     count = shape.layers(chosen)
+    if isinstance(layer, bool) or not isinstance(layer, int):
+        raise HeadError(f"layer {layer!r} is not a whole number")
     if not 0 <= layer < count:
         raise HeadError(f"layer {layer} does not exist: this model has layers 0 to {count - 1}")
     return chosen

@@ -6,6 +6,7 @@ here, or a row of a table. Nothing is read from weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -122,6 +123,10 @@ def model_shape(config: Config, layout: Layout) -> ModelShape:
         tied=bool(getattr(config, "tie_word_embeddings", False)),
     )
     _check(shape)
+    norm_eps(config)
+    if shape.position == "rotary":
+        for layer in range(min(layers, len(getattr(config, "layer_types", None) or [0]))):
+            _rotary(config, layout, shape, layer)
     return shape
 
 
@@ -172,7 +177,10 @@ def context_length(config: Config) -> int | None:
 
 def norm_eps(config: Config) -> float:
     names = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps")
-    return float(next((getattr(config, n) for n in names if getattr(config, n, None) is not None), 1e-5))
+    eps = float(next((getattr(config, n) for n in names if getattr(config, n, None) is not None), 1e-5))
+    if not 0 <= eps < math.inf:
+        raise ModelError(f"the configuration says that norms have eps = {eps}; it must be a small positive number")
+    return eps
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,15 @@ def _rotary(config: Config, layout: Layout, shape: ModelShape, layer: int) -> Ro
     kind = parameters.get("rope_type", "default")
     share = parameters.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0
     width = int(getattr(config, "rotary_dim", None) or shape.d_head * share)
-    base = float(parameters.get("rope_theta") or getattr(config, "rope_theta", None) or 10_000.0)
+    thetas = (parameters.get("rope_theta"), getattr(config, "rope_theta", None), 10_000.0)
+    base = float(next(theta for theta in thetas if theta is not None))
+
+    if kind != "default" and kind not in rope_kinds():
+        raise ModelError(
+            f"the configuration says rope_type = {kind!r}, which this version of transformers does not know"
+        )
+    if not 0 < base < math.inf:
+        raise ModelError(f"the configuration says rope_theta = {base:g}; it must be positive")
 
     @cache
     def frequencies(length: int | None) -> tuple[Tensor, float]:
@@ -239,6 +255,12 @@ def _rope_parameters(config: Config, layer: int) -> tuple[dict[str, Any], str | 
     if kinds is not None and kinds[layer] in parameters:
         return parameters[kinds[layer]], kinds[layer]
     return parameters, None
+
+
+def rope_kinds() -> frozenset[str]:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    return frozenset(ROPE_INIT_FUNCTIONS)
 
 
 def _scaled_frequencies(config: Config, kind: str, layer_type: str | None, length: int | None) -> tuple[Tensor, float]:

@@ -6,6 +6,7 @@ Every tensor is checked once here: present, numeric and finite.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -48,6 +49,8 @@ class NamedTensors:
     def matrix(self, module: str, finite: bool = True) -> Float[Tensor, "d_in d_out"]:
         """The weight of a linear module, acting on row vectors."""
         W = self.read(module + ".weight", finite)
+        if W.ndim != 2:
+            raise ModelError(f"{module}.weight has {W.ndim} axes; a matrix has 2")
         return W if self.layout.linear == "in out" else W.mT
 
     def gain(self, name: str) -> Tensor:
@@ -70,8 +73,10 @@ class NamedTensors:
         return next((spelling for spelling in spellings if spelling in names), None)
 
 
-def numeric(tensor: Tensor, name: str) -> Tensor:
-    """The tensor, if it is stored as floating-point numbers of at least 16 bits."""
+def numeric(tensor: Any, name: str) -> Tensor:
+    """The tensor, if it is dense and stored as floating-point numbers of at least 16 bits."""
+    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+        raise ModelError(f"{name} is not a dense tensor")
     if not tensor.is_floating_point() or tensor.element_size() < 2:
         raise ModelError(f"{name} is stored as {str(tensor.dtype)[6:]}: quantised weights are not read as numbers")
     return tensor

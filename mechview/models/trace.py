@@ -37,6 +37,9 @@ class Trace:
     tokenizer: Any | None = field(default=None, repr=False, compare=False)
     revision: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Trace({self.model!r}, {len(self.tokens)} tokens, from {self.capture.backend})"
+
     @property
     def stack(self) -> Stack:
         """The stack that has the logits."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechview.errors import PromptError
+from mechview.errors import CheckError, PromptError
+from mechview.models.capture import Capture
 from mechview.models.load import Model
 from mechview.models.trace import Trace
 from mechview.tokens import describe
@@ -18,7 +19,7 @@ DEFAULT_PROMPT = (
     "And the evening and the morning were the first day. And the evening and the morning were the second day."
 )
 DEFAULT_IDS = 12
-Prompt = str | Sequence[int] | Tensor
+Prompt = str | Sequence[Any] | Tensor  # text, or token ids, which are checked where they are read
 Bos = str  # auto, yes or no; checked where a prompt is read
 
 
@@ -37,12 +38,31 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
     added = bool(ids) and isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None)
     about: dict[str, Any] = {"bos": added, "tokenizer": model.tokenizer, "revision": model.source.revision}
     if not model.shape.n_encoder_layers:
-        capture = model.capture(torch.tensor(ids, device=model.device))
+        capture = finite(model.capture(torch.tensor(ids, device=model.device)))
         return Trace(model.name, model.weights, capture, describe(ids, model.tokenizer), **about)
     target = decoder_ids(model, decoder)
-    capture = model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device))
+    capture = finite(model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device)))
     tokens, source = describe(target, model.tokenizer), describe(ids, model.tokenizer)
     return Trace(model.name, model.weights, capture, tokens, source, **about)
+
+
+def finite(capture: Capture) -> Capture:
+    """The capture, if its patterns and streams are numbers.
+
+    Raises:
+        CheckError: NaN or infinity, with the first layer and the heads that hold it.
+    """
+    for (stack, layer), seen in capture.attention.items():
+        for name, value in (("stream before it", seen.stream), ("attention output", seen.written)):
+            if not torch.isfinite(value).all():
+                raise CheckError(f"the forward pass gives NaN or infinity in layer {layer} ({stack}), in the {name}")
+        bad = (~torch.isfinite(seen.pattern)).flatten(1).any(1).nonzero().flatten().tolist()
+        if bad:
+            heads = ", ".join(map(str, bad))
+            raise CheckError(f"the forward pass gives NaN in layer {layer} ({stack}), in the pattern of head {heads}")
+    if capture.logits is not None and not torch.isfinite(capture.logits).all():
+        raise CheckError("the forward pass gives NaN or infinite logits")
+    return capture
 
 
 def traces(model: Model, prompts: Sequence[Prompt], *, bos: Bos = "auto") -> list[Trace]:
@@ -60,7 +80,7 @@ def default_prompt(model: Model) -> Prompt:
 
 def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:
     """Checked token ids of a prompt."""
-    ids = _tokenized(model, prompt, bos) if isinstance(prompt, str) else [int(i) for i in prompt]
+    ids = _tokenized(model, prompt, bos) if isinstance(prompt, str) else given_ids(prompt)
     if not ids:
         raise PromptError("the prompt is empty: it has no tokens")
     wrong = next((i for i in ids if not 0 <= i < model.shape.d_vocab), None)
@@ -69,6 +89,17 @@ def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:
     if model.shape.n_ctx is not None and len(ids) > model.shape.n_ctx:
         raise PromptError(f"the prompt has {len(ids)} tokens; {model.name} reads at most {model.shape.n_ctx}")
     return ids
+
+
+def given_ids(prompt: Any) -> list[int]:
+    """Ids given as a list, an array or a tensor; a batch of one, as tokenizers return it, is that prompt."""
+    plain: list[Any] = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    if isinstance(prompt, bytes):
+        raise PromptError("a prompt is text, or one list of whole numbers: token ids")
+    plain = plain[0] if len(plain) == 1 and isinstance(plain[0], list) else plain
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in plain):
+        raise PromptError("a prompt is text, or one list of whole numbers: token ids")
+    return plain
 
 
 def decoder_ids(model: Model, prompt: Prompt | None) -> list[int]:

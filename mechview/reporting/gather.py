@@ -68,6 +68,7 @@ def gather(
         settings: `fold`, `offset`, `bos`, `keep_text`.
     """
     from mechview.checks import parity, worst_of
+    from mechview.heads.labels import head_pairs
     from mechview.heads.table import head_table
     from mechview.models.limits import limits
     from mechview.tables import heads_frame, svd_frame
@@ -75,7 +76,7 @@ def gather(
     prompts = [prompts] if isinstance(prompts, str) else prompts
     traces, remarks = _traces(model, prompts, settings["bos"])
     found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
-    pairs = _pairs(choice["heads"])
+    pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
     table = head_table(
         model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
     )  # fmt: skip
@@ -89,18 +90,6 @@ def gather(
         limits=limits(model.weights),
         remarks=tuple(remarks + _left_out(model.shape, table)),
     )
-
-
-def _pairs(heads: Sequence[Any] | None) -> list[tuple[int, int]] | None:
-    from mechview.heads.labels import parse_head
-
-    if heads is None:
-        return None
-    found = []
-    for head in heads:
-        name: Any = parse_head(head) if isinstance(head, str) else head
-        found.append((name.layer, name.head) if hasattr(name, "layer") else (int(name[0]), int(name[1])))
-    return found
 
 
 def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[Any], list[str]]:

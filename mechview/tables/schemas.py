@@ -19,7 +19,7 @@ from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 SCHEMAS: dict[str, Schema] = {
     "heads": HEAD
     | {
-        "offset": Column("Int16", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
+        "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
         "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
         "value": Column("float64", "the measurement, in `unit`"),
         "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
@@ -32,7 +32,7 @@ SCHEMAS: dict[str, Schema] = {
     },
     "svd": HEAD
     | {
-        "offset": Column("Int16", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
+        "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
         "side": Column("category", "pattern or message"),
         "index": Column("int32", "place of the singular value, from 0, descending"),
         "sigma": Column("float64", "singular value, weight units"),

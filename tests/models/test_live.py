@@ -76,6 +76,7 @@ def lived_in(name: str) -> tuple[nn.Module, Listener]:
     return module, listener
 
 
+@pytest.mark.filterwarnings("ignore:hooks on the wrapped module do not fire")  # the test puts some there
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_trace_leaves_the_callers_module_as_it_was(name: str, training: bool, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def broken(*_: Any) -> None:
     raise Broken
 
 
+@pytest.mark.filterwarnings("ignore:hooks on the wrapped module do not fire")  # the test puts some there
 @pytest.mark.parametrize("name", ["llama", "albert", "t5"])
 def test_a_failure_inside_a_pass_leaves_no_hook_anywhere(name: str) -> None:
     module, _ = lived_in(name)
