@@ -19,6 +19,7 @@ from typing import Any
 
 from mechview.errors import OutputError
 
+LONGEST_NAME = 200  # of 255 bytes; a temporary name beside it must fit too
 TABLES = ("json", "csv", "parquet", "md")
 FACTORS = ("safetensors", "npz")
 
@@ -30,6 +31,8 @@ def check_output(path: Path, force: bool = False) -> Path:
         OutputError: a folder, a missing or unwritable parent, or an existing file without `force`.
     """
     target = Path(os.path.realpath(path.expanduser()))
+    if len(os.fsencode(target.name)) > LONGEST_NAME:
+        raise OutputError(f"the name {path.name[:40]}... is longer than a file system takes")
     if target.is_dir():
         raise OutputError(f"{path} is a folder; give the name of a file")
     if not target.parent.is_dir():

@@ -62,7 +62,7 @@ def head_card(model: Any, found: Any, factors: Any) -> str:
         "key/value head": f"{row.kv_head} of {shape.n_kv_heads}",
         "attention scale": f"{factors.scale:.6g} (not in the factors)",
         "query/key norm": "gain in the pattern, scale per token" if factors.query_gain is not None else "none",
-        "parity": UNMEASURED.removeprefix("parity was "),
+        "parity": "not measured from weights alone: `mechview doctor` and `mechview heads --parity` run the model",
     }
     return facts(about, factors.label) + table(("", "pattern", "message", "null"), _sides(found, row, factors))
 

@@ -53,7 +53,7 @@ Offset = Annotated[
     int | None, _option("--offset", "q_pos - k_pos at which a rotary pattern is taken; 0 unless given.", "N")
 ]
 Fold = Annotated[bool, _option("--fold/--raw", "Fold the norms around attention into the maps.")]
-Seed = Annotated[int, _option("--seed", "Seed of the draws behind nulls.", "N")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of the draws behind nulls.", metavar="N")]
 
 Revision = Annotated[
     str | None, _option("--revision", "Commit, branch or tag; a checkpoint of a bundled model.", "REVISION")

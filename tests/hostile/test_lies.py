@@ -151,3 +151,11 @@ def test_a_chat_template_that_fails_is_a_sentence(cli, toy_copy):
     done = cli("attend", str(toy_copy), "L0H0", "-p", "a", "--chat")
     assert done.code == 2
     assert "chat template" in done.err
+
+
+def test_names_and_seeds_that_no_machine_takes_are_bad_usage(cli, tmp_path):
+    long = cli("heads", "--out", str(tmp_path / ("x" * 300 + ".csv")))
+    assert (long.code, long.err.count("\n")) == (2, 1)
+    assert "longer than a file system takes" in long.err
+    assert cli("heads", "--seed", str(2**70)).code == 2
+    assert list(tmp_path.iterdir()) == []
