@@ -245,6 +245,7 @@ def test_an_index_cannot_point_out_of_its_folder(refused, broken, name):
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"weight_map": []}', '{"weight_map": {"a": "gone.safetensors"}}'])
 def test_a_damaged_index(refused, broken, text):
+    (broken / "model.safetensors").unlink()
     (broken / "model.safetensors.index.json").write_text(text)
     assert "index" in refused(MODEL, "heads", broken)
 
