@@ -62,7 +62,7 @@ def write_bytes(path: Path, data: bytes, *, force: bool = False) -> Path:
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> Path:
-    """`write_bytes` in UTF-8; lone surrogates, which no file can hold, become `\\udXXX`."""
+    """`write_bytes` in UTF-8; lone surrogates, which no file can hold, become `\\udc80`."""
     return write_bytes(path, text.encode("utf-8", "backslashreplace"), force=force)
 
 
