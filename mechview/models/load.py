@@ -82,6 +82,17 @@ class Model:
         """One forward pass; `ids` `[pos]` is the encoder's input in an encoder-decoder model."""
         if isinstance(self.weights, ArrayWeights):
             return run_arrays(self.weights, ids)
+        weights = self.check_runs()
+        if self.uses_bridge:
+            from mechview.models.bridge import capture_bridge
+
+            return capture_bridge(self.bridge, weights, ids)
+        from mechview.models.native import capture_native
+
+        return capture_native(self.module, weights, ids, decoder_ids)
+
+    def check_runs(self) -> NamedWeights:
+        """The weights, if a pass of this model's module would be the model's."""
         if not isinstance(self.weights, NamedWeights):
             raise UnsupportedError("these weights cannot be run: they came without a module")
         if isinstance(self.weights.source, ModuleTensors):
@@ -89,13 +100,7 @@ class Model:
         refusal = refused_pass(self.weights.config)
         if refusal:
             raise UnsupportedError(refusal)
-        if self.uses_bridge:
-            from mechview.models.bridge import capture_bridge
-
-            return capture_bridge(self.bridge, self.weights, ids)
-        from mechview.models.native import capture_native
-
-        return capture_native(self.module, self.weights, ids, decoder_ids)
+        return self.weights
 
 
 def load(

@@ -26,7 +26,10 @@ Point = Literal["pre", "mid", "post"]
 
 @dataclass(frozen=True)
 class Trace:
-    """One pass over one prompt. `bos` says whether a beginning-of-sequence token was added."""
+    """One pass over one prompt. `bos` says whether a beginning-of-sequence token was added.
+
+    `start` is the position of the first token here: 0, unless this is a block of a trace's queries.
+    """
 
     model: str
     weights: ModelWeights
@@ -36,6 +39,7 @@ class Trace:
     bos: bool = False
     tokenizer: Any | None = field(default=None, repr=False, compare=False)
     revision: str | None = None
+    start: int = 0
 
     def __repr__(self) -> str:
         return f"Trace({self.model!r}, {len(self.tokens)} tokens, from {self.capture.backend})"
@@ -80,6 +84,10 @@ class Trace:
         """Query tokens and key tokens of a stack."""
         encoder = self.source_tokens or self.tokens
         return {"decoder": (self.tokens, self.tokens), "encoder": (encoder, encoder)}.get(stack, (self.tokens, encoder))
+
+    def start_of(self, stack: Stack) -> int:
+        """Position of the first query token of a stack."""
+        return 0 if stack == "encoder" and len(self.weights.shape.stacks) > 1 else self.start
 
     def head_writes(self, layer: int, stack: Stack | None = None) -> Float[Tensor, "head q_pos d_model"]:
         """What each head adds to the stream: with value bias and post-norm, without `b_O`."""

@@ -15,10 +15,13 @@ from mechview.residual.rows import Step, Transport, Write, transport
 
 def embed_steps(trace: Trace, stack: Stack) -> Iterator[Step]:
     """Steps from nothing to the stream before the first block."""
-    ends = trace.weights.ends()
-    tokens = trace.tokens_of(stack)[0]
-    like = trace.stream(0, "pre", stack)
-    names, rows = embedding_rows(ends, torch.tensor([token.id for token in tokens], device=like.device), like.dtype)
+    ids = [token.id for token in trace.tokens_of(stack)[0]]
+    yield from token_steps(trace.weights.ends(), ids, trace.stream(0, "pre", stack), trace.start_of(stack))
+
+
+def token_steps(ends: EndWeights, ids: list[int], like: Float[Tensor, "pos d_model"], start: int = 0) -> Iterator[Step]:
+    """The same from token ids, in the dtype and on the device of `like`; `start` is the first one's position."""
+    names, rows = embedding_rows(ends, torch.tensor(ids, device=like.device), like.dtype, start)
     yield Write(names, rows)
     total = rows.sum(0)
     if ends.embed_norm.kind != "none":
@@ -30,14 +33,14 @@ def embed_steps(trace: Trace, stack: Stack) -> Iterator[Step]:
 
 
 def embedding_rows(
-    ends: EndWeights, ids: Int[Tensor, "pos"], dtype: torch.dtype
+    ends: EndWeights, ids: Int[Tensor, "pos"], dtype: torch.dtype, start: int = 0
 ) -> tuple[tuple[str, ...], Float[Tensor, "component pos d_embed"]]:
     """Token embedding (with its multiplier), then position and token type 0 where the family has them."""
     named = {"embed": ends.W_E[ids].to(dtype) * ends.embed_scale}
     if ends.embed_projection is not None and projects_first(ends):
         named["embed"] = named["embed"] @ ends.embed_projection.to(dtype)
     if ends.W_pos is not None:
-        named["pos_embed"] = ends.W_pos[: len(ids)].to(dtype)
+        named["pos_embed"] = ends.W_pos[start : start + len(ids)].to(dtype)
     if ends.W_type is not None:
         named["type_embed"] = ends.W_type[:1].to(dtype).expand(len(ids), -1)
     return tuple(named), torch.stack(list(named.values()))

@@ -84,15 +84,16 @@ def logit_direction(
         raise UnsupportedError(
             "this model's head is not linear in the stream (dense layer, activation, norm): logits have no shares"
         )
-    weight = vocabulary_weights(trace, target, against, tokenizer)
-    read, norm, stream = ends.W_U.double() @ weight * ends.logit_scale, ends.final_norm, trace.stream_final.double()
+    ids, signs = target_weights(target, against, tokenizer, trace.weights.shape.d_vocab)
+    read = read_columns(ends.W_U, ids, signs) * ends.logit_scale
+    norm, stream = ends.final_norm, trace.stream_final.double()
     vector = fold_direction(read, norm) if fold else read
     vectors = vector / norm_scale(stream, norm) if freeze == "own" else vector.expand(len(stream), -1)
     if not (fold and freeze == "own"):
         return Direction(direction_name(target, against), vectors, {})
     rows = {} if norm.bias is None else {"final_norm_bias": float(norm.bias.double() @ read)}
     if ends.b_U is not None:
-        rows["unembed_bias"] = float(ends.b_U.double() @ weight) * ends.logit_scale
+        rows["unembed_bias"] = float(ends.b_U[ids].double() @ signs.to(ends.b_U.device)) * ends.logit_scale
     return Direction(direction_name(target, against), vectors, rows, is_logit=True)
 
 
@@ -115,12 +116,30 @@ def vocabulary_weights(
 ) -> Float[Tensor, "d_vocab"]:
     """+1 over the targets, -1 over what they are held against, each side averaged."""
     size = trace.weights.shape.d_vocab
-    weight = torch.zeros(size, dtype=torch.float64)
+    ids, signs = target_weights(target, against, tokenizer, size)
+    return torch.zeros(size, dtype=torch.float64).index_add_(0, torch.tensor(ids), signs)
+
+
+def target_weights(
+    target: Target, against: Target | None, tokenizer: object, size: int
+) -> tuple[list[int], Float[Tensor, "slot"]]:
+    """The same weights where they are not zero: token ids, and what each counts."""
+    if not isinstance(target, str | int | Sequence) or not isinstance(against, str | int | Sequence | None):
+        raise UsageError("a target is a token, its id, or a list of either")
+    found: list[int] = []
+    signs: list[float] = []
     for side, sign in ((target, 1.0), (against, -1.0)):
-        if side is not None:
-            ids = token_ids(side, tokenizer, size)
-            weight.index_add_(0, torch.tensor(ids), torch.full((len(ids),), sign / len(ids), dtype=torch.float64))
-    return weight
+        ids = [] if side is None else token_ids(side, tokenizer, size)
+        found += ids
+        signs += [sign / len(ids)] * len(ids)
+    return found, torch.tensor(signs, dtype=torch.float64)
+
+
+def read_columns(
+    W_U: Float[Tensor, "d_out d_vocab"], ids: Sequence[int], signs: Float[Tensor, "slot"]
+) -> Float[Tensor, "d_out"]:
+    """Columns of the unembedding, weighed and summed in float64; the others are not touched."""
+    return W_U[:, list(ids)].double() @ signs.to(W_U.device)
 
 
 def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
@@ -132,6 +151,9 @@ def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
     items = [target] if isinstance(target, str | int) else list(target)
     if not items:
         raise UsageError("there is no target token")
+    wrong = next((item for item in items if isinstance(item, bool) or not isinstance(item, str | int)), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong!r} is not a token: give its text, or its id as a whole number")
     ids = [item if isinstance(item, int) else one_token(item, tokenizer) for item in items]
     outside = next((i for i in ids if not 0 <= i < size), None)
     if outside is not None:
