@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mechview.errors import UsageError
 from mechview.factors import factor_head, head_label
 from mechview.models.capture import AttentionCapture
 from mechview.models.load import Model
@@ -23,7 +24,7 @@ from mechview.models.modules import original_logits
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.scores import pattern_of
 from mechview.models.trace import Trace, as_added
-from mechview.models.tracing import Bos, Prompt, trace
+from mechview.models.tracing import Bos, Prompt, as_model, trace
 from mechview.models.weights import AttentionWeights, Stack
 from mechview.results import Result
 from mechview.scores import scores_of, writes_of
@@ -66,8 +67,15 @@ class Parity(Result):
         return {row.label: row.error for row in self.rows if row.quantity == quantity}
 
 
-def parity(model: Model, prompt: Prompt | Trace, *, bos: Bos = "auto", fold: bool = True) -> Parity:
-    """Compare factors with the model's own patterns, writes and sums on a prompt."""
+def parity(model: Model | Any, prompt: Prompt | Trace | Any, *, bos: Bos = "auto", fold: bool = True) -> Parity:
+    """Compare factors with the model's own patterns, writes and sums on a prompt.
+
+    Raises:
+        UsageError: the first argument is not a model, or the second is one.
+    """
+    model = as_model(model)
+    if isinstance(prompt, Model):
+        raise UsageError("parity needs a prompt or a trace beside the model; two models are compared by mv.compare")
     seen = prompt if isinstance(prompt, Trace) else trace(model, prompt, bos=bos)
     rows: list[ParityRow] = []
     for stack in model.shape.stacks:

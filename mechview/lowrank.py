@@ -23,6 +23,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from mechview.errors import UsageError
+from mechview.reprs import short_repr
 
 _F16, _BF16, _F32, _F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 _RESULT = {_F16: _F64, _BF16: _F64, _F32: _F32, _F64: _F64}
@@ -43,6 +44,7 @@ class LowRank:
 
     left: Float[Tensor, "*batch d_in rank"]
     right: Float[Tensor, "*batch rank d_out"]
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         left, right = self.left, self.right
@@ -117,10 +119,7 @@ class LowRank:
 
     @torch.no_grad()
     def eigenvalues(self) -> Complex[Tensor, "*batch rank"]:
-        """The min(rank, d) eigenvalues of a square matrix that may differ from zero, by modulus descending.
-
-        Of a conjugate pair, the one above the real axis comes first.
-        """
+        """The min(rank, d) eigenvalues that may differ from zero, by modulus descending; of a pair the upper first."""
         left, right, units = _scaled(*_square(self, "eigenvalues"))
         values = torch.linalg.eigvals(left @ right if left.shape[-1] > left.shape[-2] else right @ left)
         order = values.abs().sort(dim=-1, descending=True, stable=True).indices

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,9 @@ from mechview.version import __version__
 
 SCHEMA_VERSION = 1
 PACKAGES = ("torch", "transformers", "transformer-lens", "numpy", "pandas", "plotly", "safetensors")
+PROMPT_OPTIONS = ("--prompt", "--ids")
+SHORT = re.compile(r"-[qf]*p")  # -p alone or behind short options that take nothing, its text perhaps attached
+DROPPED = "[prompt not kept]"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
 
 
@@ -49,11 +53,14 @@ def recorded() -> Iterator[Run]:
         yield run
 
 
-def manifest(model: Any, run: Run | None = None, *, hashed: bool = True, **arguments: Any) -> dict[str, Any]:
+def manifest(
+    model: Any, run: Run | None = None, *, hashed: bool = True, text_kept: bool = True, **arguments: Any
+) -> dict[str, Any]:
     """Facts about this environment, this model and these arguments.
 
     Args:
         hashed: hash the weight files, which reads all of them; one head of a large model does without.
+        text_kept: whether the command line keeps the prompts that were written on it.
     """
     source = model.source
     facts: dict[str, Any] = {
@@ -69,13 +76,32 @@ def manifest(model: Any, run: Run | None = None, *, hashed: bool = True, **argum
         "tokenizer_sha256": tokenizer_digest(source.config_folder or source.folder),
         "shape": {name: value for name, value in vars(model.shape).items() if value is not None},
         "arguments": arguments,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([Path(sys.argv[0]).name, *command_line(sys.argv[1:], text_kept)]),
         "peak_memory_mb": peak_memory_mb(),
     }
     if run is not None:
         facts |= {"seconds": round(time.time() - run.started, 2), "warnings": list(run.warnings)}
         facts["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.started))
     return facts
+
+
+def command_line(arguments: Sequence[str], text_kept: bool = True) -> list[str]:
+    """The arguments, without its prompts (texts and ids) unless they are to be kept."""
+    if text_kept:
+        return list(arguments)
+    said: list[str] = []
+    follows = False  # whether the option before takes this argument as its prompt
+    for argument in arguments:
+        name, given, _ = argument.partition("=")
+        short = SHORT.match(argument)
+        if follows:
+            said.append(DROPPED)
+        elif given and name in PROMPT_OPTIONS:
+            said.append(f"{name}={DROPPED}")
+        else:
+            said.append(f"{short[0]}{DROPPED}" if short and short[0] != argument else argument)
+        follows = not follows and (argument in PROMPT_OPTIONS or bool(short and short[0] == argument))
+    return said
 
 
 def package_version(name: str) -> str | None:

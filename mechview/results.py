@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mechview.errors import UsageError
+from mechview.reprs import short_repr
 
 Maker = Callable[[Any], Any]
 FRAMES: dict[str, Maker] = {}
@@ -23,6 +24,12 @@ class Result:
     """An answer with its checks. `manifest` says how it was made, as plain JSON values."""
 
     manifest: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        """Every result shows itself on one line; a dataclass would print all its numbers."""
+        super().__init_subclass__()
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = short_repr  # type: ignore[method-assign, assignment]
 
     def frame(self) -> Any:
         """The answer as a tidy pandas frame of the schema that `mechview schema` prints."""
@@ -43,6 +50,17 @@ class Result:
     def _index(self) -> list[str]:
         keys = ("stack", "layer", "head", "label", "quantity", "metric", "side", "index", "q_pos", "k_pos", "pos")
         return [key for key in keys if key in self.frame().columns]
+
+
+def check_count(k: int) -> int:
+    """k, if it is how many rows somebody may ask for.
+
+    Raises:
+        UsageError: it is not a positive whole number.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise UsageError(f"k={k!r} is not a number of rows; it must be a whole number of at least 1")
+    return k
 
 
 def frame_of(kind: type | str) -> Callable[[Maker], Maker]:

@@ -75,7 +75,8 @@ def _json_prompt(line: str, where: str) -> str:
 def in_template(model: Any, text: str) -> list[int]:
     """Token ids of the text as a user's turn in the model's chat template."""
     if not getattr(model.tokenizer, "chat_template", None):
-        raise UsageError(f"{model.name} has no chat template; leave out --chat")
+        why = "its tokenizer cannot be read" if model.tokenizer_error else "leave out --chat"
+        raise UsageError(f"{model.name} has no chat template; {why}")
     turn = [{"role": "user", "content": text}]
     try:
         return list(model.tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
@@ -115,23 +116,13 @@ def open_model(
     """The model, its weights still on disk."""
     from transformers.utils import logging
 
+    from mechview.heads.labels import is_head
     from mechview.models.load import load
 
-    check_device(device)
+    if is_head(spec):
+        raise UsageError(f"{spec} is a head, not a model: write it as --heads {spec}, after the model if there is one")
     logging.set_verbosity_error()  # type: ignore[no-untyped-call] # its notes are many lines long; what matters comes as an error of ours
     return load(spec, revision=revision, offline=offline, device=device, dtype=dtype.value)
-
-
-def check_device(device: str) -> None:
-    import torch
-
-    try:
-        kind = torch.device(device)
-    except RuntimeError:
-        raise UsageError(f"{device!r} is not a device; use cpu, cuda, cuda:1 or mps") from None
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not present.get(kind.type, False) or (kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count()):
-        raise UsageError(f"this machine has no device {device}")
 
 
 def chosen(weights: Any, layers: str | None, heads: str | None) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import compare_text, effects_text, patching_text
+from mechview.cli.dry import show_cost
 from mechview.cli.output import Answer, emit, output, working
 from mechview.cli.stream import Against, Grain, Position, Target, Top, token_list
 from mechview.errors import UsageError
@@ -30,6 +31,7 @@ def compare(
     position: Position = -1, by: Grain = "head", offset: o.Offset = None, fold: o.Fold = True,
     bos: o.BosChoice = o.Bos.auto, seed: o.Seed = 0, top: Top = 20, offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+    dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """Two models (weights, and contributions on -p prompts), or with --model two prompts aligned by tokens."""
     from mechview.residual.compare import compare as compare_sides
@@ -39,11 +41,15 @@ def compare(
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)
+            if dry_run:
+                return show_cost("compare", opened, [a, b], bos.value, run, to, by=by)
             found = compare_sides(a, b, model=opened, **asked)  # type: ignore[arg-type]
         else:
             opened = open_model(a, revision_a, offline)
             texts = Texts(prompt, prompts, None, False, bos).read(opened) or None
             other = open_model(b, revision_b, offline)
+            if dry_run:
+                return show_cost("compare", opened, texts or [], bos.value, run, to, by=by, models=2)
             kept = {"offset": offset or 0, "fold": fold, "seed": seed}
             found = compare_sides(opened, other, prompts=texts, **kept, **(asked if texts else {}))  # type: ignore[arg-type]
     told: dict[str, Any] = asked | dict(
@@ -59,7 +65,7 @@ def ablate(
     method: Method = "zero", prompts: o.PromptFile = None, by: Grain = "head", top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """Direct beside total effect of each component on a logit, and their difference (self-repair).
 
@@ -73,6 +79,8 @@ def ablate(
         opened = open_model(model, revision, offline, device, dtype)
         one = one_prompt(opened, Texts(prompt, None, ids, chat, bos))
         donors = Texts(None, prompts, None, chat, bos).read(opened) or None
+        if dry_run:
+            return show_cost("ablate", opened, [one], bos.value, run, to, donors=donors, by=by, method=method)
         found = effects(
             opened, one, wanted, token_list(against), position=position, method=method, prompts=donors, by=by,
             bos=bos.value,
@@ -87,7 +95,7 @@ def patch(
     target: Target = None, against: Against = None, position: Position = -1, what: What = "heads", top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """Put values of the clean prompt (-p) into a run over the --corrupted one, a component at a time."""
     from mechview.residual.patching import patch as patch_in
@@ -97,6 +105,8 @@ def patch(
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         clean = one_prompt(opened, Texts(prompt, None, None, False, bos))
+        if dry_run:
+            return show_cost("patch", opened, [clean, corrupted], bos.value, run, to, what=what)
         found = patch_in(
             opened, clean, corrupted, wanted, token_list(against), what, position=position, bos=bos.value
         )  # fmt: skip

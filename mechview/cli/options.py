@@ -74,4 +74,5 @@ Out = Annotated[Path | None, _option("-o --out", "File to write; its suffix choo
 Form = Annotated[Format | None, _option("--format", "json, csv, parquet, md; of factors safetensors, npz.", "FORMAT")]
 Json = Annotated[bool, _option("--json", "Print JSON with schema version and manifest.")]
 Quiet = Annotated[bool, _option("-q --quiet", "No progress and no warnings.")]
+DryRun = Annotated[bool, _option("--dry-run", "Print tokens, passes, operations and bytes; run nothing.")]
 Force = Annotated[bool, _option("-f --force", "Replace an existing file.")]

@@ -9,8 +9,9 @@ import typer
 
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, chosen, open_model
+from mechview.cli.dry import show_cost
 from mechview.cli.findings import attend_text, doctor_document, doctor_text
-from mechview.cli.output import Answer, emit, note, output, say, working
+from mechview.cli.output import Answer, Output, emit, note, output, say, working
 from mechview.errors import OutputError, UsageError
 from mechview.exports import check_output, json_text
 from mechview.manifest import SCHEMA_VERSION, manifest
@@ -61,7 +62,7 @@ def attend(
     ids: o.Ids = None, chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, threshold: Threshold = 1e-3, top: Top = 3,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, keep_text: KeepText = None, out: o.Out = None, format: o.Form = None,
-    json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+    json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """What heads attend to on a prompt.
 
@@ -76,14 +77,17 @@ def attend(
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"running {spec}", quiet) as run:
         opened = open_model(spec, revision, offline, device, dtype)
+        if dry_run:
+            return show_cost("attend", opened, asked_prompts(opened, texts), bos.value, run, to)
         found = _attended(opened, texts, layers, str(one) if one else heads, threshold)
     told: dict[str, Any] = dict(
         verb="attend", heads=str(one) if one else heads, layers=layers, threshold=threshold, bos=bos.value
     )
     kept = prompts is None if keep_text is None else keep_text
+    about = lambda: manifest(opened, run, text_kept=kept, **told)  # noqa: E731
     emit(
         Answer(
-            "attention", lambda: _cells(found), lambda: attend_text(found, top), lambda: manifest(opened, run, **told),
+            "attention", lambda: _cells(found), lambda: attend_text(found, top), about,
             (lambda: {"tokens": _tokens(found)}) if kept else dict,
         ),
         to,
@@ -97,7 +101,7 @@ def report(
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False,
     keep_text: KeepText = None, max_mb: MaxMb = 20.0, out: o.Out = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """One HTML file: head table, cards, attention, checks.
 
@@ -112,6 +116,9 @@ def report(
         from mechview.reporting.build import write_report
 
         opened = open_model(model, revision, offline, device, dtype)
+        if dry_run:
+            to = Output(None, "json" if json else None, quiet, force)
+            return show_cost("report", opened, asked_prompts(opened, texts), bos.value, run, to)
         wanted, names = chosen(opened.weights, layers, heads)
         kept = prompts is None if keep_text is None else keep_text
         choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
@@ -132,19 +139,26 @@ def _attended(opened: Any, texts: Texts, layers: str | None, heads: str | None, 
     from dataclasses import replace
 
     from mechview.heads.attention import attend as attend_on
-    from mechview.models.tracing import default_prompt, trace
+    from mechview.models.tracing import trace
 
     wanted, names = chosen(opened.weights, layers, heads)
     pairs = None if names is None else [(name.layer, name.head) for name in names]
     if pairs is None and wanted is not None:
         pairs = [(layer, head) for layer in wanted for head in range(opened.shape.n_heads)]
-    asked = texts.read(opened) if texts.given else [default_prompt(opened)]
+    asked = asked_prompts(opened, texts)
     seen = [attend_on(trace(opened, p, bos=texts.bos.value), heads=pairs, threshold=threshold) for p in asked]
     if names is None:
         return seen
     main = opened.shape.stacks[0] if len(opened.shape.stacks) == 1 else "decoder"
     kept = {(name.stack or main, name.layer, name.head) for name in names}
     return [replace(one, heads=tuple(h for h in one.heads if (h.stack, h.layer, h.head) in kept)) for one in seen]
+
+
+def asked_prompts(opened: Any, texts: Texts) -> list[Any]:
+    """The prompts asked for, or the default one."""
+    from mechview.models.tracing import default_prompt
+
+    return texts.read(opened) if texts.given else [default_prompt(opened)]
 
 
 def _cells(found: list[Any]) -> Any:

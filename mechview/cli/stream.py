@@ -8,6 +8,7 @@ import typer
 
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
+from mechview.cli.dry import show_cost
 from mechview.cli.output import Answer, emit, output, working
 from mechview.cli.stream_text import lens_text, resid_text
 from mechview.errors import UsageError
@@ -30,7 +31,7 @@ def resid(
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """What each component added to the residual stream of a prompt, and that it adds up.
 
@@ -40,7 +41,10 @@ def resid(
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
-        seen = traced(opened, Texts(prompt, None, ids, chat, bos))
+        texts = Texts(prompt, None, ids, chat, bos)
+        if dry_run:
+            return show_cost("resid", opened, [asked_for(opened, texts)], bos.value, run, to, by=by, target=target)
+        seen = traced(opened, texts)
         found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
@@ -55,6 +59,7 @@ def lens(
     bos: o.BosChoice = o.Bos.auto, target: Target = None, position: Position = -1, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+    dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """What the stream would predict at every point: the logit lens, ending at the model's own output."""
     from mechview.residual.lens import lens as read_lens
@@ -62,7 +67,10 @@ def lens(
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
-        seen = traced(opened, Texts(prompt, None, ids, chat, bos))
+        texts = Texts(prompt, None, ids, chat, bos)
+        if dry_run:
+            return show_cost("lens", opened, [asked_for(opened, texts)], bos.value, run, to)
+        seen = traced(opened, texts)
         found = read_lens(seen, token_list(target))
     told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value)
     emit(Answer("lens", found.frame, lambda: lens_text(found, position), lambda: manifest(opened, run, **told)), to)
@@ -71,12 +79,19 @@ def lens(
 
 def traced(model: Any, texts: Texts) -> Any:
     """The one prompt asked for, or the default one, traced."""
-    from mechview.models.tracing import default_prompt, trace
+    from mechview.models.tracing import trace
+
+    return trace(model, asked_for(model, texts), bos=texts.bos.value)
+
+
+def asked_for(model: Any, texts: Texts) -> Any:
+    """The one prompt asked for, or the default one."""
+    from mechview.models.tracing import default_prompt
 
     asked = texts.read(model) if texts.given else [default_prompt(model)]
     if len(asked) != 1:
         raise UsageError(f"this verb reads one prompt; {len(asked)} were given")
-    return trace(model, asked[0], bos=texts.bos.value)
+    return asked[0]
 
 
 def _rows(seen: Any, target: Any, against: Any, position: int, by: str, point: str, freeze: str, fold: bool) -> Any:

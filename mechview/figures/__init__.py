@@ -6,6 +6,7 @@ title; a masked cell is left empty.
 """
 
 from mechview.figures.attention import attention_map
+from mechview.figures.attribution import mean_shares, shares_by_position
 from mechview.figures.changes import direct_and_total, largest_changes, patched
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
@@ -19,11 +20,13 @@ __all__ = [
     "head_grid",
     "largest_changes",
     "lens_trajectory",
+    "mean_shares",
     "parity_by_layer",
     "patched",
     "plain_text",
     "rows_by_position",
     "score_map",
+    "shares_by_position",
     "spectrum",
     "waterfall",
 ]

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from mechview.factors import check_head, factor_head, head_label, homogeneous
 from mechview.heads.labels import head_pairs
-from mechview.models.trace import Trace
+from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import Stack
+from mechview.reprs import short_repr
 from mechview.results import Result
 
 
 @dataclass(frozen=True)
 class HeadAttention:
     """One head on one prompt. Masked scores are -inf; `scores_from` says where they come from."""
+
+    __repr__ = short_repr
 
     label: str
     layer: int
@@ -45,7 +49,7 @@ class Attention(Result):
 
 
 def attend(
-    trace: Trace,
+    trace: Trace | Any,
     *,
     heads: Sequence[str | tuple[int, int]] | None = None,
     stack: Stack | None = None,
@@ -56,7 +60,7 @@ def attend(
     Raises:
         HeadError: a layer or head that the model does not have.
     """
-    shape = trace.weights.shape
+    shape = as_trace(trace).weights.shape
     stacks = [stack] if stack else list(shape.stacks)
     pairs = None if heads is None else head_pairs(heads)
     for layer, head in pairs or ():

@@ -22,6 +22,7 @@ from mechview.factors import HeadFactors, layer_factors
 from mechview.heads.labels import head_pairs
 from mechview.lowrank import LowRank
 from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
+from mechview.reprs import short_repr
 from mechview.results import Result
 
 NULL_DRAWS = 8
@@ -43,6 +44,8 @@ NO_NULL = Null(float("nan"), float("nan"), 0)
 @dataclass(frozen=True)
 class HeadRow:
     """One head: its place, its singular values (descending), and its parity errors where measured."""
+
+    __repr__ = short_repr
 
     label: str
     layer: int

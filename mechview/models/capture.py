@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.models.weights import Stack
+from mechview.reprs import short_repr
 
 Site = tuple[Stack, int]
 
@@ -27,6 +28,8 @@ class AttentionCapture:
     before softmax, masked ones -inf; `None` where its hook is not that quantity.
     """
 
+    __repr__ = short_repr
+
     stream: Float[Tensor, "q_pos d_model"]
     reads: Float[Tensor, "q_pos d_model"]
     source: Float[Tensor, "k_pos d_model"]
@@ -40,6 +43,8 @@ class AttentionCapture:
 class MlpCapture:
     """One MLP: the stream before its write, and its output before any post-norm or multiplier."""
 
+    __repr__ = short_repr
+
     stream: Float[Tensor, "pos d_model"]
     written: Float[Tensor, "pos d_model"]
 
@@ -47,6 +52,8 @@ class MlpCapture:
 @dataclass(frozen=True)
 class Capture:
     """All layers of one pass. `post` is the stream after a block; `logits` is None without a head."""
+
+    __repr__ = short_repr
 
     attention: dict[Site, AttentionCapture]
     mlp: dict[Site, MlpCapture]

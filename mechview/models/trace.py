@@ -121,6 +121,17 @@ class Trace:
         return self.capture.post[self.stack, self.weights.shape.layers(self.stack) - 1]
 
 
+def as_trace(trace: Any) -> Trace:
+    """The trace, if it is one.
+
+    Raises:
+        UsageError: it is something else (a model that was not run, a prompt).
+    """
+    if not isinstance(trace, Trace):
+        raise UsageError(f"a trace of a pass is needed, mv.trace(model, prompt); this is a {type(trace).__name__}")
+    return trace
+
+
 def as_added(
     write: Float[Tensor, "*part q_pos d_model"], seen: AttentionCapture, weights: AttentionWeights
 ) -> Float[Tensor, "*part q_pos d_model"]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechview.errors import CheckError, PromptError
+from mechview.errors import CheckError, PromptError, UsageError
 from mechview.models.capture import Capture
 from mechview.models.load import Model
 from mechview.models.trace import Trace
@@ -23,7 +23,7 @@ Prompt = str | Sequence[Any] | Tensor  # text, or token ids, which are checked w
 Bos = str  # auto, yes or no; checked where a prompt is read
 
 
-def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
+def trace(model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
     """What one forward pass added, for one prompt.
 
     Args:
@@ -34,6 +34,7 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
     Raises:
         PromptError: empty, longer than the context, or with ids the model does not have.
     """
+    model = as_model(model)
     ids = encode(model, prompt, bos)
     added = bool(ids) and isinstance(prompt, str) and ids[0] == getattr(model.tokenizer, "bos_token_id", None)
     about: dict[str, Any] = {"bos": added, "tokenizer": model.tokenizer, "revision": model.source.revision}
@@ -44,6 +45,19 @@ def trace(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | 
     capture = finite(model.capture(torch.tensor(ids, device=model.device), torch.tensor(target, device=model.device)))
     tokens, source = describe(target, model.tokenizer), describe(ids, model.tokenizer)
     return Trace(model.name, model.weights, capture, tokens, source, **about)
+
+
+def as_model(model: Any) -> Model:
+    """The model, if it is one.
+
+    Raises:
+        UsageError: it is something else (a name that was not loaded, a trace, a bare module).
+    """
+    if not isinstance(model, Model):
+        raise UsageError(
+            f"a model is needed, from mv.load, mv.wrap or mv.from_arrays; this is a {type(model).__name__}"
+        )
+    return model
 
 
 def finite(capture: Capture) -> Capture:
@@ -117,6 +131,8 @@ def _tokenized(model: Model, text: str, bos: Bos) -> list[int]:
     tokenizer: Any = model.tokenizer
     if bos not in ("auto", "yes", "no"):
         raise PromptError(f"bos={bos!r} is not a policy: use auto, yes or no")
+    if tokenizer is None and model.tokenizer_error:
+        raise PromptError(f"the tokenizer of {model.name} is broken ({model.tokenizer_error}); give token ids")
     if tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give the prompt as token ids")
     if not text:

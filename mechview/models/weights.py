@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechview.reprs import short_repr
+
 NormKind = Literal["none", "rms", "layer"]
 Stack = Literal["decoder", "encoder", "cross"]
 
@@ -22,6 +24,8 @@ Stack = Literal["decoder", "encoder", "cross"]
 @dataclass(frozen=True)
 class NormWeights:
     """A normalisation `(x - mean?) / rho * gain + bias`; `kind="none"` is the identity."""
+
+    __repr__ = short_repr
 
     kind: NormKind
     gain: Tensor | None = None
@@ -39,6 +43,8 @@ class HeadNorm:
     `gain` is `[head, d_head]` (key norms: `[kv_head, d_head]`); with `across_heads` one scale `rho`
     is shared by all heads (OLMo-2), otherwise each head has its own (Qwen-3, Gemma-3, Cohere).
     """
+
+    __repr__ = short_repr
 
     kind: Literal["rms", "layer"]
     gain: Float[Tensor, "_head d_head"]
@@ -68,6 +74,8 @@ class Alibi:
     `half` marks that the original library computes the product in bfloat16, and is followed in it.
     """
 
+    __repr__ = short_repr
+
     slopes: Float[Tensor, "head"]
     before_scale: bool
     half: bool = False
@@ -77,6 +85,8 @@ class Alibi:
 class RelativeBias:
     """T5's learned bias by bucketed distance; one table per stack, shared by its layers."""
 
+    __repr__ = short_repr
+
     table: Float[Tensor, "bucket head"]
     max_distance: int
     bidirectional: bool
@@ -85,6 +95,8 @@ class RelativeBias:
 @dataclass(frozen=True)
 class AttentionWeights:
     """One attention layer. `norm` is applied to what it reads, `post_norm` to what it writes."""
+
+    __repr__ = short_repr
 
     layer: int
     stack: Stack
@@ -116,6 +128,8 @@ class AttentionWeights:
 class MlpWeights:
     """One MLP, or with a leading `expert` axis on every matrix a mixture of experts."""
 
+    __repr__ = short_repr
+
     layer: int
     stack: Stack
     W_in: Float[Tensor, "*expert d_model d_mlp"]
@@ -141,6 +155,8 @@ class EndWeights:
     `head_transform` is the dense layer, activation and norm that masked-language models put before
     the unembedding: there the logits are not linear in the stream.
     """
+
+    __repr__ = short_repr
 
     W_E: Float[Tensor, "d_vocab d_embed"]
     W_pos: Float[Tensor, "_positions _d_pos"] | None = None

@@ -151,20 +151,12 @@ def _manifest(model: Any, prompts: Any, choice: Any, settings: Any, table: Any, 
 
     layer = model.weights.attention(table.rows[0].layer, table.rows[0].stack)
     told = settings | {name: None if value is None else [str(v) for v in value] for name, value in choice.items()}
-    texts = [prompt for prompt in prompts or [] if isinstance(prompt, str)]
-    found = manifest(model, run, **told, seed=SEED, prompts="default" if prompts is None else len(prompts))
-    if not settings["keep_text"]:
-        found["command"] = _without(found["command"], texts)
+    count, kept = "default" if prompts is None else len(prompts), settings["keep_text"]
+    found = manifest(model, run, text_kept=kept, **told, seed=SEED, prompts=count)
     found["dtype_read"] = str(layer.W_Q.dtype).removeprefix("torch.")
     found["dtype_computed"] = table.dtype
     found["norms"] = "folded" if table.folded else "raw"
     return found
-
-
-def _without(command: str, texts: list[str]) -> str:
-    for text in sorted(texts, key=len, reverse=True):
-        command = command.replace(text, "[prompt not kept]") if text else command
-    return command
 
 
 def _left_out(shape: Any, table: Any) -> list[str]:

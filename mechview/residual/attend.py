@@ -8,6 +8,7 @@ with the rows `c` of the ledger before the layer. The affine coordinate carries 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,11 +19,11 @@ from mechview.factors import factor_head, homogeneous
 from mechview.models.norms import norm_scale
 from mechview.models.positions import position_bias, visible
 from mechview.models.scores import head_scale, project
-from mechview.models.trace import Trace
+from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import AttentionWeights
 from mechview.residual.ledger import ledger
 from mechview.residual.rows import Grain
-from mechview.results import Result
+from mechview.results import Result, check_count
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class ScoreLedger(Result):
 
     def top(self, k: int = 10) -> list[tuple[str, str, float]]:
         """The k largest pairs (query side, key side, value); then the remainder as one row."""
+        check_count(k)
         order = self.values.abs().flatten().argsort(descending=True)[:k].tolist()
         n = len(self.components)
         pairs = [(self.components[i // n], self.components[i % n], float(self.values[i // n, i % n])) for i in order]
@@ -49,14 +51,14 @@ class ScoreLedger(Result):
 
 
 def score_ledger(
-    trace: Trace, *, layer: int, head: int, query: int = -1, key: int = 0, by: Grain = "head"
+    trace: Trace | Any, *, layer: int, head: int, query: int = -1, key: int = 0, by: Grain = "head"
 ) -> ScoreLedger:
     """The score of one head at one (query, key) pair, split over pairs of components.
 
     Raises:
         UsageError: positions outside the prompt, or a masked pair.
     """
-    stack = trace.stack
+    stack = as_trace(trace).stack
     weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
     query, key = _checked(trace, weights, query, key)
     factors = factor_head(weights, head, fold=True)

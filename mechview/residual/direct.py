@@ -11,7 +11,8 @@ Numbers are in the dtype of the pass (half precision in float32); `mv.shares` gi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,13 +21,13 @@ from torch import Tensor
 from mechview.errors import UsageError
 from mechview.factors import head_label
 from mechview.models.norms import fold_write
-from mechview.models.trace import Trace
+from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import NormWeights, Stack
 from mechview.models.write_maps import WriteMap
 from mechview.models.write_trace import WriteTrace, written_in
 from mechview.residual.embeddings import token_steps
 from mechview.residual.goals import Goal, Pushed, goal_of
-from mechview.residual.readout import Target
+from mechview.residual.readout import Target, as_target
 from mechview.residual.rows import Write
 from mechview.results import Result
 
@@ -42,8 +43,8 @@ class Attribution(Result):
     """
 
     components: tuple[str, ...]
-    values: Float[Tensor, "component pos"] = field(repr=False)
-    total: Float[Tensor, "pos"] = field(repr=False)
+    values: Float[Tensor, "component pos"]
+    total: Float[Tensor, "pos"]
     error: float
     direction: str
     n_layers: int
@@ -79,9 +80,9 @@ class Attribution(Result):
 
 
 def direct_attribution(
-    trace: Trace | WriteTrace,
-    target: Target | None = None,
-    against: Target | None = None,
+    trace: Trace | WriteTrace | Any,
+    target: Target | Any = None,
+    against: Target | Any = None,
     *,
     direction: Float[Tensor, "d_model"] | None = None,
     each: Sequence[str | int] | None = None,
@@ -100,8 +101,10 @@ def direct_attribution(
         UsageError: none or several of target, direction and each, or not one token a position.
         UnsupportedError: the model's head is not linear in the stream.
     """
-    seen = trace if isinstance(trace, WriteTrace) else written_in(trace)
-    goal = goal_of(seen, target, against, direction, each, each_against, tokenizer or seen.tokenizer)
+    seen = trace if isinstance(trace, WriteTrace) else written_in(as_trace(trace))
+    goal = goal_of(
+        seen, as_target(target), as_target(against), direction, each, each_against, tokenizer or seen.tokenizer
+    )
     names, values = _rows(seen, goal)
     total, double = goal.total.double(), values.double()
     off = (double.sum(0) - total).abs() / torch.maximum(total.abs(), double.abs().amax(0)).clamp(min=1e-30)

@@ -38,7 +38,7 @@ from mechview.residual.components import (
 )
 from mechview.residual.readout import Target, logit_direction
 from mechview.residual.rows import mlp_added
-from mechview.results import Result
+from mechview.results import Result, check_count
 
 METHODS = ("zero", "mean", "resample")
 SIGN = (
@@ -82,6 +82,7 @@ class Effects(Result):
 
     def top(self, k: int = 10) -> list[EffectRow]:
         """The k components with the largest total effect, by size."""
+        check_count(k)
         return sorted(self.rows, key=lambda row: -abs(row.total))[:k]
 
     def records(self) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from torch import Tensor
 from mechview.checks import relative
 from mechview.errors import UsageError
 from mechview.models.reader import check_layer
-from mechview.models.trace import Point, Trace
+from mechview.models.trace import Point, Trace, as_trace
 from mechview.models.weights import Stack
 from mechview.residual.embeddings import embed_steps
 from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps
@@ -52,7 +52,7 @@ class Ledger(Result):
         return self.values[self.components.index(component)]
 
 
-def ledger(trace: Trace, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None) -> Ledger:
+def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None) -> Ledger:
     """Every addition to the stream up to a point.
 
     Args:
@@ -64,6 +64,7 @@ def ledger(trace: Trace, by: Grain = "head", point: Place = "final", *, stack: S
     Raises:
         UsageError: an unknown grain or point, or experts of a model that has none.
     """
+    trace = as_trace(trace)
     if by not in GRAINS:
         raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
     stack = check_layer(trace.weights.shape, 0, stack or trace.stack)

@@ -8,6 +8,7 @@ early stream was not trained for: low probabilities early on say little about wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from mechview.checks import relative
 from mechview.errors import UnsupportedError
-from mechview.models.trace import Trace
-from mechview.residual.readout import Target, token_ids, unembed
+from mechview.models.trace import Trace, as_trace
+from mechview.residual.readout import Target, as_target, token_ids, unembed
 from mechview.results import Result
 
 
@@ -40,12 +41,13 @@ class Lens(Result):
     error: float
 
 
-def lens(trace: Trace, target: Target | None = None, *, tokenizer: object = None) -> Lens:
+def lens(trace: Trace | Any, target: Target | Any = None, *, tokenizer: object = None) -> Lens:
     """Logit lens before each block, in its middle where it has one, and after the last.
 
     Raises:
         UnsupportedError: the model has no unembedding.
     """
+    trace, target = as_trace(trace), as_target(target)
     if trace.logits is None:
         raise UnsupportedError("this model has no unembedding: its stream has no logits")
     size = trace.weights.shape.d_vocab

@@ -22,7 +22,7 @@ from mechview.models.weights import Stack
 from mechview.residual.components import Component, Kind, components_of, metric_of, put_back, value_of
 from mechview.residual.effects import check_same_length, checked_positions
 from mechview.residual.readout import Target
-from mechview.results import Result
+from mechview.results import Result, check_count
 
 Where = str | Sequence[int] | None
 KINDS: dict[str, Kind] = {"heads": "head", "attention": "attention", "mlp": "mlp"}
@@ -72,6 +72,7 @@ class Patching(Result):
 
     def top(self, k: int = 10) -> list[PatchRow]:
         """The k passes that changed the metric most, by size."""
+        check_count(k)
         return sorted(self.rows, key=lambda row: -abs(row.change))[:k]
 
     def records(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,6 +19,7 @@ from mechview.errors import UnsupportedError, UsageError
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.trace import Trace
 from mechview.models.weights import EndWeights, NormWeights
+from mechview.reprs import short_repr
 from mechview.residual.neurons import ACTIVATIONS
 
 Target = str | int | Sequence[str | int]
@@ -30,6 +32,8 @@ class Direction:
     `rows` names the constants: the final norm's bias and the unembedding bias. `is_logit` says that the
     dot with the final stream plus the constants is the model's own logit.
     """
+
+    __repr__ = short_repr
 
     name: str
     vectors: Float[Tensor, "pos d_model"]
@@ -124,14 +128,13 @@ def target_weights(
     target: Target, against: Target | None, tokenizer: object, size: int
 ) -> tuple[list[int], Float[Tensor, "slot"]]:
     """The same weights where they are not zero: token ids, and what each counts."""
-    if not isinstance(target, str | int | Sequence) or not isinstance(against, str | int | Sequence | None):
-        raise UsageError("a target is a token, its id, or a list of either")
     found: list[int] = []
     signs: list[float] = []
     for side, sign in ((target, 1.0), (against, -1.0)):
-        ids = [] if side is None else token_ids(side, tokenizer, size)
-        found += ids
-        signs += [sign / len(ids)] * len(ids)
+        if side is not None:
+            ids = token_ids(side, tokenizer, size)
+            found += ids
+            signs += [sign / len(ids)] * len(ids)
     return found, torch.tensor(signs, dtype=torch.float64)
 
 
@@ -140,6 +143,20 @@ def read_columns(
 ) -> Float[Tensor, "d_out"]:
     """Columns of the unembedding, weighed and summed in float64; the others are not touched."""
     return W_U[:, list(ids)].double() @ signs.to(W_U.device)
+
+
+def as_target(given: Any) -> Target | None:
+    """A target as text, id, or a list of them; numbers of numpy and torch are taken as such.
+
+    Raises:
+        UsageError: something that is no token.
+    """
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    items = list(plain) if isinstance(plain, list | tuple) else [] if plain is None else [plain]
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, str | int):
+            raise UsageError(f"{item!r} is not a token: give its text, or its id as a whole number")
+    return items if isinstance(plain, list | tuple) else plain
 
 
 def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
@@ -151,9 +168,6 @@ def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
     items = [target] if isinstance(target, str | int) else list(target)
     if not items:
         raise UsageError("there is no target token")
-    wrong = next((item for item in items if isinstance(item, bool) or not isinstance(item, str | int)), None)
-    if wrong is not None:
-        raise UsageError(f"{wrong!r} is not a token: give its text, or its id as a whole number")
     ids = [item if isinstance(item, int) else one_token(item, tokenizer) for item in items]
     outside = next((i for i in ids if not 0 <= i < size), None)
     if outside is not None:
@@ -163,7 +177,7 @@ def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
 
 def one_token(text: str, tokenizer: object) -> int:
     if tokenizer is None:
-        raise UsageError("this model has no tokenizer; give target tokens by id")
+        raise UsageError("this model has no tokenizer that can be read; give target tokens by id")
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[operator]
     if len(ids) != 1:
         raise UsageError(f"{text!r} is {len(ids)} tokens, not one; choose one token (a leading space often matters)")

@@ -8,6 +8,7 @@ bias) are rows of their own. With a final soft-cap the shares are of the logit b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from einops import einsum
@@ -16,21 +17,23 @@ from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.factors import head_label
+from mechview.models.blocks import queries
 from mechview.models.norms import centred, fold_write, norm_scale
-from mechview.models.trace import Trace, as_added
+from mechview.models.trace import Trace, as_added, as_trace
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.embeddings import embed_steps
 from mechview.residual.neurons import activations, expert_writes
 from mechview.residual.readout import (
     Direction,
     Target,
+    as_target,
     before_cap,
     logit_direction,
+    target_weights,
     vector_direction,
-    vocabulary_weights,
 )
 from mechview.residual.rows import GRAINS, Grain, Transport, Write, mlp_added, values_of
-from mechview.results import Result
+from mechview.results import Result, check_count
 
 TOP_NEURONS = 10
 
@@ -57,7 +60,12 @@ class Shares(Result):
     revision: str | None = None
 
     def top(self, k: int = 10) -> list[tuple[str, float]]:
-        """The k largest rows by size, with sign."""
+        """The k largest rows by size, with sign.
+
+        Raises:
+            UsageError: k is not a positive whole number.
+        """
+        check_count(k)
         order = self.values.abs().argsort(descending=True)[:k].tolist()
         return [(self.components[n], float(self.values[n])) for n in order]
 
@@ -66,10 +74,10 @@ Along = tuple[list[str], Float[Tensor, "component pos"]]
 
 
 def shares(
-    trace: Trace,
-    target: Target | None = None,
-    against: Target | None = None,
-    position: int = -1,
+    trace: Trace | Any,
+    target: Target | Any = None,
+    against: Target | Any = None,
+    position: int | Any = -1,
     by: Grain = "head",
     *,
     direction: Float[Tensor, "d_model"] | None = None,
@@ -83,11 +91,13 @@ def shares(
         UsageError: a target that is not one token, no such position, or neither target nor direction.
         UnsupportedError: the model's head is not linear in the stream.
     """
+    trace, target, against = as_trace(trace), as_target(target), as_target(against)
     position = _position(position, len(trace.tokens))
-    goal = _direction(trace, target, against, direction, tokenizer or trace.tokenizer, freeze, fold)
-    names, values = along(trace, goal, by)
-    total = _total(trace, goal, target, against, position, tokenizer or trace.tokenizer)
-    column = values[:, position]
+    there = queries(trace, position, position + 1)  # nothing is computed for the other positions
+    goal = _direction(there, target, against, direction, tokenizer or trace.tokenizer, freeze, fold)
+    names, values = along(there, goal, by)
+    total = _total(there, goal, target, against, tokenizer or trace.tokenizer)
+    column = values[:, 0]
     return Shares(
         components=tuple(names),
         values=column,
@@ -221,17 +231,17 @@ def _direction(
     return logit_direction(trace, target, against, tokenizer, freeze, fold)  # type: ignore[arg-type]
 
 
-def _total(
-    trace: Trace, goal: Direction, target: Target | None, against: Target | None, position: int, tokenizer: object
-) -> float:
+def _total(trace: Trace, goal: Direction, target: Target | None, against: Target | None, tokenizer: object) -> float:
     """The model's own value: its logit before the cap, or its own final stream along the direction."""
     if target is None or trace.logits is None or not goal.is_logit:
-        return float(trace.stream_final[position].double() @ goal.vectors[position])
-    weight = vocabulary_weights(trace, target, against, tokenizer)
-    return float(before_cap(trace.logits[position], trace.weights.ends()) @ weight)
+        return float(trace.stream_final[0].double() @ goal.vectors[0])
+    ids, signs = target_weights(target, against, tokenizer, trace.weights.shape.d_vocab)
+    return float(before_cap(trace.logits[0, ids], trace.weights.ends()) @ signs.to(trace.logits.device))
 
 
-def _position(position: int, length: int) -> int:
+def _position(position: Any, length: int) -> int:
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise UsageError(f"position={position!r} is not a whole number")
     if not -length <= position < length:
         raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
     return position % length

@@ -9,6 +9,7 @@ counted wherever it is shown.
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
 from mechview.tables.changes import compare_frame, effects_frame, patching_frame
 from mechview.tables.columns import Column
+from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
@@ -18,13 +19,16 @@ __all__ = [
     "SCHEMAS",
     "Column",
     "attention_frame",
+    "attribution_frame",
     "check_schema",
     "compare_frame",
+    "cost_frame",
     "effects_frame",
     "heads_frame",
     "heads_wide",
     "ledger_frame",
     "lens_frame",
+    "mean_attribution_frame",
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",

@@ -112,7 +112,9 @@ def test_traces_are_run_one_at_a_time_and_weights_read_once(monkeypatch):
     model, _ = family("gpt2")
     read, ran = [], []
     original = type(model.weights.source).read
-    monkeypatch.setattr(type(model.weights.source), "read", lambda self, name: read.append(name) or original(self, name))
+    monkeypatch.setattr(
+        type(model.weights.source), "read", lambda self, name: read.append(name) or original(self, name)
+    )
     prompts = (ran.append(n) or families.tokens(5 + n) for n in range(4))
     found = mv.direct_attributions(mv.write_traces(model, prompts), 5)
     assert ran == []

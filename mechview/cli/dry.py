@@ -1,0 +1,43 @@
+"""`--dry-run`: what a verb would cost, from the configuration and the tokenizer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mechview.cli.output import Answer, Output, emit
+from mechview.cli.show import facts
+
+
+def show_cost(verb: str, model: Any, prompts: Sequence[Any], bos: str, run: Any, to: Output, **asked: Any) -> int:
+    """Print or write the estimate for these prompts; exit code 0. Prompts are read as the verb would read them."""
+    from mechview.manifest import manifest
+    from mechview.models.tracing import encode
+    from mechview.residual.cost import estimate
+
+    donors = [encode(model, prompt, bos) for prompt in asked.pop("donors", None) or ()]
+    found = estimate(model, [encode(model, prompt, bos) for prompt in prompts], verb, donors=donors, **asked)
+    about = lambda: manifest(model, run, hashed=False, verb=verb, dry_run=True)  # noqa: E731
+    emit(Answer("cost", found.frame, lambda: cost_text(found), about), to)
+    return 0
+
+
+def cost_text(found: Any) -> str:
+    """Facts in units people use."""
+    many = len(found.tokens)
+    tokens = f"{sum(found.tokens)} in {many} prompt{'s' if many > 1 else ''}, the longest {max(found.tokens)}"
+    about = {
+        "tokens": tokens,
+        "forward passes": found.passes,
+        "operations": f"{found.flops:.3g} in matrix products",
+        "peak bytes": f"{size(found.peak_bytes)}, without the libraries themselves",
+        "of these weights": size(found.weight_bytes),
+        "traces": size(found.trace_bytes),
+        "a pass, for a moment": size(found.transient_bytes),
+        "the answer": size(found.answer_bytes),
+    }
+    return facts(about, f"{found.verb} {found.model} would cost (nothing was run)")
+
+
+def size(count: int) -> str:
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
