@@ -8,6 +8,7 @@ import time
 
 import torch
 
+from tests.benchmarks.attribution import bench, peaks, races
 from tests.benchmarks.factors import compare, conditions, tasks
 
 STARTS = {"import mechview": ["-c", "import mechview"], "mechview --help": ["-m", "mechview", "--help"]}
@@ -20,6 +21,11 @@ def main(repeats: int) -> None:
         row = compare(name, task, repeats=repeats)
         times = f"{1e3 * row.their_seconds:>12.1f}{1e3 * row.our_seconds:>12.1f}{row.ratio:>8.1f}"
         print(f"{name:<18}{times}{row.their_error:>14.1e}{row.our_error:>12.1e}", flush=True)
+    for name, run in races(repeats).items():
+        times = f"{1e3 * min(run.theirs):>10.0f}{1e3 * min(run.ours):>12.0f}{run.ratio:>8.1f}"
+        print(f"{name:<28}{times} (median of pairs {run.median_ratio:.1f})", flush=True)
+    theirs, ours = peaks(bench())
+    print(f"extra peak memory of attribution: {theirs / 1e6:.0f} MB, {ours / 1e6:.1f} MB, ratio {theirs / ours:.0f}")
     for name, arguments in STARTS.items():
         print(f"{name:<30}{best_seconds(arguments, repeats):>8.2f} s, best of {repeats} (against bare python)")
     print(conditions())

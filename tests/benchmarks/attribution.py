@@ -22,7 +22,7 @@ from torch import Tensor
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
 import mechview as mv
-from memory import peak_bytes
+from tests.memory import peak_bytes
 
 PROMPTS, LENGTH = 8, 256
 
