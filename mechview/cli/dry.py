@@ -25,7 +25,8 @@ def show_cost(verb: str, model: Any, prompts: Sequence[Any], bos: str, run: Any,
 def cost_text(found: Any) -> str:
     """Facts in units people use."""
     many = len(found.tokens)
-    tokens = f"{sum(found.tokens)} in {many} prompt{'s' if many > 1 else ''}, the longest {max(found.tokens)}"
+    longest = f", the longest {max(found.tokens)}" if many else ": weights alone are read"
+    tokens = f"{sum(found.tokens)} in {many} prompt{'' if many == 1 else 's'}{longest}"
     about = {
         "tokens": tokens,
         "forward passes": found.passes,

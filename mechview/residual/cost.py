@@ -126,7 +126,7 @@ def estimate(model: Model, prompts: Sequence[Sequence[int]], verb: str = "resid"
     if verb not in VERBS:
         raise UsageError(f"{verb} runs no pass to estimate; {', '.join(VERBS)} do")
     sizes, lengths = sizes_of(model), [len(ids) for ids in prompts]
-    plan = VERBS[verb](sizes, lengths, asked)
+    plan = VERBS[verb](sizes, lengths, asked) if lengths else Plan(0, 0.0, 0, 0, 0)  # weights are compared without a pass
     weights = sizes.weights * sizes.bytes * int(asked.get("models", 1))
     return Cost(
         verb=verb, tokens=tuple(lengths), passes=plan.passes, flops=plan.flops, weight_bytes=weights,

@@ -24,6 +24,7 @@ from mechview.residual.embeddings import embed_steps
 from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps
 from mechview.results import Result
 
+MOST_BYTES = 4e9  # of rows by source, before their sums
 Place = str | tuple[int, str]
 
 
@@ -69,6 +70,7 @@ def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, st
         raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
     stack = check_layer(trace.weights.shape, 0, stack or trace.stack)
     last, at = _point(trace, point, stack)
+    _check_size(trace, by, last + 1, stack)
     rows = Rows()
     for step in steps_to(trace, by, last, at, stack):
         rows.take(step)
@@ -133,6 +135,17 @@ def steps_to(trace: Trace, by: Grain, last: int, at: Point, stack: Stack) -> Ite
         yield from block_steps(trace, last, by, stack)
     elif at == "mid":
         yield from middle_steps(trace, last, by, stack)
+
+
+def _check_size(trace: Trace, by: Grain, layers: int, stack: Stack) -> None:
+    """Raises UsageError: rows by source that no machine should be asked to hold at once."""
+    seen = trace.attention(0, stack)
+    size = layers * seen.pattern.numel() * seen.stream.shape[-1] * seen.stream.element_size()
+    if by == "source" and size > MOST_BYTES:
+        raise UsageError(
+            f"rows by source of {len(seen.stream)} positions are {size / 1e9:.1f} GB; mv.ledger_blocks gives them a few "
+            "positions at a time, mv.shares along a direction"
+        )
 
 
 def _point(trace: Trace, point: Place, stack: Stack) -> tuple[int, Point]:

@@ -18,7 +18,7 @@ from mechview.tables.schemas import typed
 @frame_of(Cost)
 def cost_frame(cost: Cost) -> pd.DataFrame:
     """The `cost` table: one row."""
-    tokens = {"prompts": len(cost.tokens), "tokens": sum(cost.tokens), "longest": max(cost.tokens)}
+    tokens = {"prompts": len(cost.tokens), "tokens": sum(cost.tokens), "longest": max(cost.tokens, default=0)}
     return typed({name: [value] for name, value in (vars(cost) | tokens).items() if name != "manifest"}, "cost")
 
 

@@ -113,6 +113,15 @@ ARGUMENTS = {
 }
 
 
+def test_models_compared_by_weights_alone_cost_no_pass(cli):
+    [row] = cli("compare", "toy", "toy", "--dry-run", "--json").json["rows"]
+    assert (row["passes"], row["flops"], row["trace_bytes"]) == (0, 0.0, 0)
+    one = cli("resid", "--ids", "5,6", "--dry-run", "--json").json["rows"][0]
+    assert row["weight_bytes"] == 2 * one["weight_bytes"]
+    two = cli("compare", "toy", "toy", "-p", "the man", "--dry-run", "--json").json["rows"][0]
+    assert two["passes"] == 2
+
+
 def test_passes_counted_are_passes_run(monkeypatch):
     """Ablation runs one base pass and one changed pass a component, and one with all put back."""
     model, _ = family("gpt2")
@@ -150,6 +159,15 @@ def test_blocks_bound_the_memory_of_a_ledger_by_source():
     whole = peak_bytes(lambda: mv.ledger(trace, "source"))
     small = peak_bytes(lambda: [p.error for p in mv.ledger_blocks(trace, "source", block=4)])
     assert small < whole / 5
+
+
+def test_rows_that_would_not_fit_are_refused_before_they_are_made(monkeypatch):
+    """GPT-2 small at 256 tokens would need 29 GB; here the limit is lowered instead."""
+    monkeypatch.setattr("mechview.residual.ledger.MOST_BYTES", 2 * 4 * 20 * 20 * 48 * 4 - 1)
+    with pytest.raises(UsageError, match="ledger_blocks gives them a few positions at a time"):
+        mv.ledger(traced("gpt2"), "source")
+    assert len(list(mv.ledger_blocks(traced("gpt2"), "source", block=10))) == 2
+    assert mv.ledger(traced("gpt2"), "head").error < 2e-6
 
 
 def test_blocks_that_make_no_sense_are_refused():
