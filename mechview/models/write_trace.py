@@ -27,7 +27,7 @@ from mechview.models.native import find_module, stack_layout, stack_names
 from mechview.models.norms import norm_scale
 from mechview.models.reader import NamedWeights, block_path
 from mechview.models.trace import Trace, as_added
-from mechview.models.tracing import Bos, Prompt, decoder_ids, encode, trace
+from mechview.models.tracing import Bos, Prompt, as_model, decoder_ids, encode, trace
 from mechview.models.weights import NormWeights, Stack
 from mechview.models.write_maps import WriteMap, WriteMaps
 from mechview.tokens import Token, describe
@@ -73,8 +73,9 @@ class WriteTrace:
 
 
 def write_trace(
-    model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None, maps: WriteMaps | None = None
-) -> WriteTrace:
+    model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None,
+    maps: WriteMaps | None = None,
+) -> WriteTrace:  # fmt: skip
     """What one pass wrote, for one prompt; arguments as in `mv.trace`.
 
     Args:
@@ -83,6 +84,7 @@ def write_trace(
     Raises:
         PromptError: as `mv.trace`. CheckError: the pass gave NaN or infinity.
     """
+    model = as_model(model)
     maps = maps or WriteMaps(model.weights)
     if model.source.kind in ("arrays", "bridge"):
         return written_in(trace(model, prompt, bos=bos, decoder=decoder), maps)
@@ -92,9 +94,9 @@ def write_trace(
     return finite_writes(_pass(model, maps, ids, target))
 
 
-def write_traces(model: Model, prompts: Iterable[Prompt], *, bos: Bos = "auto") -> Iterator[WriteTrace]:
+def write_traces(model: Model | Any, prompts: Iterable[Prompt], *, bos: Bos = "auto") -> Iterator[WriteTrace]:
     """One light trace a prompt, each run only when it is asked for; the weights are read once."""
-    maps = WriteMaps(model.weights)
+    maps = WriteMaps(as_model(model).weights)
     for prompt in prompts:
         yield write_trace(model, prompt, bos=bos, maps=maps)
 

@@ -8,15 +8,18 @@ next.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from mechview.errors import UsageError
 from mechview.models.blocks import queries
-from mechview.models.trace import Trace
+from mechview.models.trace import Trace, as_trace
 from mechview.residual.ledger import Ledger, Place, ledger
 from mechview.residual.rows import Grain
 
 
-def ledger_blocks(trace: Trace, by: Grain = "source", point: Place = "final", *, block: int = 8) -> Iterator[Ledger]:
+def ledger_blocks(
+    trace: Trace | Any, by: Grain = "source", point: Place = "final", *, block: int | Any = 8
+) -> Iterator[Ledger]:
     """Ledgers of `block` positions each, in order; `.trace.start` is the first one's position.
 
     Raises:
@@ -26,7 +29,7 @@ def ledger_blocks(trace: Trace, by: Grain = "source", point: Place = "final", *,
         raise UsageError("by='neuron' keeps the neurons that write most in the positions it sees: use mv.ledger")
     if isinstance(block, bool) or not isinstance(block, int) or block < 1:
         raise UsageError(f"block={block!r} is not a number of positions; it must be at least 1")
-    return _blocks(trace, by, point, block)
+    return _blocks(as_trace(trace), by, point, block)
 
 
 def _blocks(trace: Trace, by: Grain, point: Place, block: int) -> Iterator[Ledger]:

@@ -51,6 +51,8 @@ class Sizes:
     bytes: int
     has_head: bool
     keeps_scores: bool
+    d_embed: int
+    shared: int = 1  # layers that share one block's weights (ALBERT)
 
     def attention(self, stacks: int = 1) -> int:
         """Weights of the attentions of one block."""
@@ -64,9 +66,11 @@ class Sizes:
     def weights(self) -> int:
         """Numbers in all matrices; tied embeddings once."""
         s = self.shape
-        ends = s.d_vocab * s.d_model * (1 if s.tied or not self.has_head else 2)
+        ends = s.d_vocab * self.d_embed * (1 if s.tied or not self.has_head else 2)
         places = s.d_model * (s.n_ctx or 0) if s.position == "learned" else 0
-        return ends + places + sum(n * (self.attention(k) + self.mlp(self.experts)) for n, k in self.blocks)
+        return (
+            ends + places + sum(n * (self.attention(k) + self.mlp(self.experts)) // self.shared for n, k in self.blocks)
+        )
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
@@ -101,7 +105,7 @@ def sizes_of(model: Model) -> Sizes:
     """Sizes from the configuration, the layout and the number type of the pass."""
     weights, shape = model.weights, model.shape
     if not isinstance(weights, NamedWeights):
-        return Sizes(shape, 2, 1, 1, 4, True, True)
+        return Sizes(shape, 2, 1, 1, 4, True, True, shape.d_model)
     names, config = weights.layout.mlp, weights.config
     gated = bool(names.gate or names.fused_gate) or "gated" in str(getattr(config, "feed_forward_proj", ""))
     experts = int(getattr(config, "num_local_experts", 1) or 1) if names.router else 1
@@ -109,6 +113,8 @@ def sizes_of(model: Model) -> Sizes:
     return Sizes(
         shape, 3 if gated else 2, experts, active, model.number_bytes, weights.has_head,
         model.uses_bridge and weights.layout.bridge_scores,
+        int(getattr(config, "embedding_size", None) or getattr(config, "word_embed_proj_dim", None) or shape.d_model),
+        max(1, shape.n_layers // int(getattr(config, "num_hidden_groups", None) or shape.n_layers)),
     )  # fmt: skip
 
 
@@ -126,7 +132,9 @@ def estimate(model: Model, prompts: Sequence[Sequence[int]], verb: str = "resid"
     if verb not in VERBS:
         raise UsageError(f"{verb} runs no pass to estimate; {', '.join(VERBS)} do")
     sizes, lengths = sizes_of(model), [len(ids) for ids in prompts]
-    plan = VERBS[verb](sizes, lengths, asked) if lengths else Plan(0, 0.0, 0, 0, 0)  # weights are compared without a pass
+    plan = (
+        VERBS[verb](sizes, lengths, asked) if lengths else Plan(0, 0.0, 0, 0, 0)
+    )  # weights are compared without a pass
     weights = sizes.weights * sizes.bytes * int(asked.get("models", 1))
     return Cost(
         verb=verb, tokens=tuple(lengths), passes=plan.passes, flops=plan.flops, weight_bytes=weights,
