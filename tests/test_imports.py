@@ -17,7 +17,7 @@ HEAVY = ("torch", "transformers", "transformer_lens", "pandas", "plotly", "pyarr
 STOREYS = [
     "cli", ("reporting", "doctor"), "figures", "tables", "sweeping", ("residual", "heads", "spins", "recurrent"),
     ("checks", "scores"), ("factors", "lowrank"), "models",
-    ("tokens", "axes", "results", "errors", "exports", "manifest", "version"),
+    ("tokens", "axes", "results", "errors", "exports", "manifest", "version", "reprs"),
 ]  # fmt: skip
 LEVEL = {name: n for n, names in enumerate(STOREYS) for name in ((names,) if isinstance(names, str) else names)}
 

@@ -40,7 +40,7 @@ class ScoreLedger(Result):
     total: float
     error: float
 
-    def top(self, k: int = 10) -> list[tuple[str, str, float]]:
+    def top(self, k: int | Any = 10) -> list[tuple[str, str, float]]:
         """The k largest pairs (query side, key side, value); then the remainder as one row."""
         check_count(k)
         order = self.values.abs().flatten().argsort(descending=True)[:k].tolist()

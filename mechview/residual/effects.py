@@ -80,7 +80,7 @@ class Effects(Result):
             raise UsageError(f"no effect of {name} was measured")
         return found
 
-    def top(self, k: int = 10) -> list[EffectRow]:
+    def top(self, k: int | Any = 10) -> list[EffectRow]:
         """The k components with the largest total effect, by size."""
         check_count(k)
         return sorted(self.rows, key=lambda row: -abs(row.total))[:k]

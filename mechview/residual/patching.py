@@ -70,7 +70,7 @@ class Patching(Result):
             raise UsageError(f"{name} was not patched at {place}")
         return found
 
-    def top(self, k: int = 10) -> list[PatchRow]:
+    def top(self, k: int | Any = 10) -> list[PatchRow]:
         """The k passes that changed the metric most, by size."""
         check_count(k)
         return sorted(self.rows, key=lambda row: -abs(row.change))[:k]

@@ -59,7 +59,7 @@ class Shares(Result):
     model: str = ""
     revision: str | None = None
 
-    def top(self, k: int = 10) -> list[tuple[str, float]]:
+    def top(self, k: int | Any = 10) -> list[tuple[str, float]]:
         """The k largest rows by size, with sign.
 
         Raises:

@@ -101,7 +101,7 @@ def _records():
     attention, mlp = model.weights.attention(0), model.weights.mlp(0)
     return [
         trace, model, low, light, direct, mv.mean_attribution([direct]), mv.lens(trace, 5), mv.ledger(trace),
-        mv.shares(trace, 5), mv.score_ledger(trace, layer=0, head=0), mv.attend(trace), mv.attend(trace).heads[0],
+        mv.shares(trace, 5), mv.score_ledger(trace, layer=0, head=0, key=19), mv.attend(trace), mv.attend(trace).heads[0],
         mv.parity(model, trace), mv.head_table(model), mv.head_table(model).rows[0], mv.compare(trace, trace),
         mv.estimate(model, [[5]]), mv.head_factors(model, layer=0, head=0), attention, mlp, attention.norm,
         model.weights.ends(), trace.capture, trace.attention(0), trace.capture.mlp["decoder", 0],
@@ -122,7 +122,7 @@ def test_no_record_prints_its_numbers():
 def test_a_record_shows_words_numbers_and_shapes():
     said = repr(mv.shares(traced("gpt2"), 5, 7))
     assert "direction='logit of 5 - 7'" in said
-    assert "values=<float64 14>" in said
+    assert "values=<float64 15>" in said
     lens = mv.lens(traced("gpt2"))
     assert "kl=<float64 5 x 20>" in repr(lens)
     assert "target_prob" not in repr(lens)  # none was asked for
