@@ -442,7 +442,7 @@ def test_without_network_a_name_is_settled_after_a_try_not_after_minutes(hub: Pa
     [
         ("./nowhere", ModelError, "there is no folder ./nowhere"),
         ("/nowhere/x.gguf", ModelError, "there is no file /nowhere/x.gguf"),
-        ("package:no_such_package", ModelError, "the package no_such_package is not installed"),
+        ("package:no_such_package", ModelError, "no installed package is called no_such_package"),
         ("package:json", ModelError, "the package json holds no config.json with weights and no .gguf file"),
         ("package:", UsageError, "does not name a Python package"),
         ("package:os.path", UsageError, "does not name a Python package"),
