@@ -52,7 +52,7 @@ class Result:
         return [key for key in keys if key in self.frame().columns]
 
 
-def check_count(k: int) -> int:
+def check_count(k: Any) -> int:
     """k, if it is how many rows somebody may ask for.
 
     Raises:
