@@ -20,6 +20,8 @@ import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
+pytest_plugins = ["browsing"]
+
 
 @cache
 def family(name: str, dtype: str = "float32"):

@@ -14,6 +14,7 @@ from mechview.heads.notes import NOTES
 from mechview.reporting.gather import Gathered, HeadView, PromptView
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.reporting.packing import coded, number, numbers
+from mechview.reporting.stream_contents import stream_data
 from mechview.reporting.wording import column_texts, written
 
 SIDES = ("pattern", "message")
@@ -120,6 +121,7 @@ def _prompt(view: PromptView, scores: bool) -> dict[str, Any]:
         "scores_from": view.scores_from,
         "bias": {site: number(share) for site, share in view.bias_shares.items()},
         "views": {head.label: _view(head, scores) for head in view.heads},
+        "stream": stream_data(view.stream),
     }
 
 

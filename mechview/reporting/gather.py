@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
+from mechview.reporting.streams import StreamView, stream_view
 
 SEED = 0
 
@@ -42,6 +43,7 @@ class PromptView:
     bias_shares: dict[str, float]
     scores_from: str
     bos: bool
+    stream: StreamView
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def _prompt(trace: Any, table: Any, number: int, keep_text: bool) -> PromptView:
         bias_shares=bias,
         scores_from=trace.scores_from,
         bos=trace.bos,
+        stream=stream_view(trace, keep_text),
     )
 
 

@@ -23,7 +23,10 @@ from mechview.reporting.gather import Gathered
 from mechview.reporting.packing import script_json
 
 STYLES = ("base.css", "report.css")
-SCRIPTS = ("format.js", "data.js", "charts.js", "overview.js", "table.js", "attention.js", "cards.js", "main.js")
+SCRIPTS = (
+    "format.js", "data.js", "pointing.js", "axes.js", "charts.js", "filter.js", "overview.js", "table.js", "attention.js", "stream.js",
+    "cards.js", "keys.js", "main.js",
+)  # fmt: skip
 
 
 def render(gathered: Gathered, *, scores: bool = True) -> str:

@@ -2,85 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 
 import pytest
 from reports import HOSTILE, gathered, page
 from test_report_page import broken
 
+from browsing import colours, open_card
 from mechview.reporting.page import render
 
 pytestmark = pytest.mark.page
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM:
-        pytest.skip("no Chromium: set CHROMIUM or install one")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def visit(browser, tmp_path):
-    """Opens a page; afterwards nothing may have been asked of a network, and the console must be empty."""
-    opened, noise = [], []
-
-    def open_page(html: str, width: int = 1280, scheme: str = "light", address: str = ""):
-        path = tmp_path / "report.html"
-        path.write_text(html, encoding="utf-8")
-        tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        opened.append(tab)
-        tab.on("console", lambda message: noise.append(message.text))
-        tab.on("pageerror", lambda error: noise.append(str(error)))
-        tab.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
-        tab.on("request", lambda request: noise.append(request.url) if not _own(request.url) else None)
-        tab.goto(path.as_uri() + address)
-        return tab
-
-    def _own(url: str) -> bool:
-        return url.startswith(("file:", "data:", "blob:"))
-
-    yield open_page
-    for tab in opened:
-        tab.close()
-    assert noise == []
-
-
-def open_card(tab, label: str):
-    tab.locator(f"#{label} > summary").click()
-    tab.wait_for_selector(f"#{label} .attention canvas")
-    return tab.locator(f"#{label}")
-
-
-def colours(tab, selector: str) -> int:
-    """How many different colours a canvas shows; 1 or 0 is a blank one."""
-    return tab.evaluate(
-        """selector => {
-          const canvas = document.querySelector(selector);
-          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-          const seen = new Set();
-          for (let n = 0; n < data.length; n += 4) seen.add(data.slice(n, n + 4).join());
-          return seen.size;
-        }""",
-        selector,
-    )
 
 
 def test_every_section_is_drawn(visit):
     tab = visit(page())
-    for section in ("overview", "table", "cards", "checks", "method"):
+    for section in ("overview", "table", "cards", "stream", "checks", "method"):
         assert tab.locator(f"#{section}").bounding_box()["height"] > 100
     assert tab.locator("#grid .cell").count() == 8
     assert tab.locator("#prompt-text .token").count() == len(gathered().prompts[0].tokens)
@@ -159,9 +95,9 @@ def test_an_address_opens_its_card(visit):
 def test_a_card_shows_spectra_write_and_attention(visit):
     tab = visit(page())
     card = open_card(tab, "L1H2")
-    assert card.locator(".chart").count() == 3
+    assert card.locator(".chart").count() == 5
     assert card.locator(".chart .dot.pattern").count() == 16
-    assert card.locator(".bar").count() == len(gathered().prompts[0].tokens)
+    assert card.locator("[data-panel=write] .bar").count() == len(gathered().prompts[0].tokens)
     assert colours(tab, "#L1H2 .attention canvas") > 20
     assert card.locator(".pairs li").count() == 10
 
@@ -224,7 +160,9 @@ def test_nan_is_visible_in_every_picture(visit):
     assert "1 of 8 NaN or infinite" in tab.locator("#legend").text_content()
     card = open_card(tab, "L1H2")
     assert card.locator(".numbers .nan-text").first.text_content() == "NaN"
-    assert card.locator(".chart text.nan-text").count() == 1
+    assert {panel: card.locator(f"[data-panel={panel}] .chart text.nan-text").count() for panel in ("pattern", "message", "distance", "entropy")} == {
+        "pattern": 1, "message": 0, "distance": 1, "entropy": 1,
+    }  # fmt: skip
     wrong = tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--nan').trim()")
     channels = [int(wrong[n : n + 2], 16) for n in (1, 3, 5)]
     pixel = """([selector, wanted]) => {

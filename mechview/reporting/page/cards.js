@@ -1,5 +1,11 @@
 // Cards of heads: thumbnails as they come into view, everything else when a card is opened.
 
+const FILLED = new Map();
+
+function fill(tile) {
+  FILLED.set(tile.dataset.label, fillCard(tile));
+}
+
 async function drawThumb(tile) {
   const label = tile.dataset.label;
   const [queries, keys] = tokensOf(DATA.heads[INDEX.get(label)].stack);
@@ -81,19 +87,19 @@ function pairLists(label) {
   return make("div", { class: "two" }, pairList(label, "anywhere", top), pairList(label, "first key aside", rest));
 }
 
-function panel(title, note, ...content) {
-  return make("div", { class: "panel" }, make("h4", {}, title, make("span", { class: "quiet" }, note)), ...content);
+function panel(name, title, note, ...content) {
+  return make("div", { class: "panel", "data-panel": name }, make("h4", {}, title, make("span", { class: "quiet" }, note)), ...content);
 }
 
 function weightPanels(label) {
   return [
-    panel("Pattern spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "pattern")),
-    panel("Message spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "message")),
+    panel("pattern", "Pattern spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "pattern")),
+    panel("message", "Message spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "message")),
   ];
 }
 
 function weightTable(label) {
-  return panel("From weights", "null: Gaussian factors, mean ± sd", weightNumbers(label));
+  return panel("weights", "From weights", "null: Gaussian factors, mean ± sd", weightNumbers(label));
 }
 
 function writePanel(label) {
@@ -101,7 +107,14 @@ function writePanel(label) {
   const prompt = currentPrompt();
   const bias = prompt.bias[`${head.stack} ${head.layer}`];
   const words = `This head makes ${written(prompt.views[label].share, 3)} of what its layer's attention writes (output bias ${written(bias, 3)}; all shares add up to 1).`;
-  return panel("Write", "norm by position", writeChart(label, tokensOf(head.stack)[0]), make("p", { class: "quiet" }, words));
+  return panel("write", "Write", "norm by position", writeChart(label, tokensOf(head.stack)[0]), make("p", { class: "quiet" }, words));
+}
+
+function profilePanels(label, weight) {
+  const [queries, keys] = tokensOf(DATA.heads[INDEX.get(label)].stack);
+  const entropy = panel("entropy", "Entropy by position", "nats", entropyChart(label, weight, queries, keys));
+  if (queries !== keys) return [entropy];
+  return [panel("distance", "Attention by distance", "mean weight at q − k", distanceChart(label, weight, queries, keys)), entropy];
 }
 
 async function fillCard(tile) {
@@ -117,30 +130,38 @@ async function fillCard(tile) {
   body.classList.add("with-prompt");
   const main = make("div", { class: "main" });
   body.append(main, side);
-  side.append(panel("On this prompt", "beside even attention", promptNumbers(label)), writePanel(label), ...weightPanels(label));
+  side.append(panel("prompt", "On this prompt", "beside even attention", promptNumbers(label)), writePanel(label), ...weightPanels(label));
   const scores = currentPrompt().scores_from;
   try {
-    const attention = new AttentionPanel(label, await matrices(label), currentPrompt().views[label]);
+    const found = await matrices(label);
+    const attention = new AttentionPanel(label, found, currentPrompt().views[label]);
     attention.build(main);
+    side.append(...profilePanels(label, found.weight));
   } catch (error) {
     main.append(make("p", { class: "notices" }, `The attention map cannot be unpacked by this browser (${error.message}); its largest weights stand below.`));
   }
-  main.append(panel("Largest weights", `scores: ${scores}`, pairLists(label)), weightTable(label));
+  main.append(panel("pairs", "Largest weights", `scores: ${scores}`, pairLists(label)), weightTable(label));
 }
 
-function openCard(label) {
+async function openCard(label, panelName = null) {
   const tile = document.getElementById(label);
   tile.open = true;
-  history.replaceState(null, "", `#${label}`);
+  if (!tile.querySelector(".panel")) fill(tile);
+  history.replaceState(null, "", addressOf(label, panelName));
   tile.scrollIntoView({ block: "start" });
   tile.querySelector("summary").focus({ preventScroll: true });
+  if (!panelName) return;
+  await FILLED.get(label);
+  const wanted = tile.querySelector(`[data-panel="${panelName}"]`);
+  if (wanted) wanted.scrollIntoView({ block: "start" });
 }
 
 function startCards() {
   const tiles = [...document.querySelectorAll(".tile")];
   for (const tile of tiles) {
     tile.querySelector(".hint").textContent = hint(tile.dataset.label);
-    tile.addEventListener("toggle", () => { if (tile.open) fillCard(tile); });
+    tile.querySelector("summary").append(pinButton(tile.dataset.label));
+    tile.addEventListener("toggle", () => { if (tile.open && !tile.querySelector(".panel")) fill(tile); });
   }
   if (!DATA.prompts.length) return;
   const watcher = new IntersectionObserver((entries) => {
@@ -155,7 +176,8 @@ function startCards() {
 function redrawCards() {
   for (const tile of document.querySelectorAll(".tile")) {
     tile.querySelector(".hint").textContent = hint(tile.dataset.label);
-    if (tile.open) fillCard(tile);
+    tile.querySelector(".card-body").replaceChildren();
+    if (tile.open) fill(tile);
     if (DATA.prompts.length && tile.querySelector(".thumb").width > 1) drawThumb(tile);
   }
 }

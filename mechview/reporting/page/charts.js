@@ -63,27 +63,60 @@ function spectrumPoint(value, n, side, x, y) {
   return dot;
 }
 
+// Bars over a whole number from 0, with what each is on hover.
+function barChart(title, values, words, unit) {
+  const { chart, area, y } = frame(140, largest(values) * 1.04, title);
+  const step = (area.right - area.left) / values.length;
+  values.forEach((value, n) => {
+    const left = area.left + n * step;
+    if (!Number.isFinite(value)) {
+      if (Number.isNaN(value)) chart.append(svg("text", { class: "nan-text", x: left + step / 2, y: area.bottom - 2, "text-anchor": "middle" }, "NaN"));
+      return;
+    }
+    const bar = svg("rect", {
+      class: "bar", x: left + step * 0.12, width: Math.max(step * 0.76, 0.5), y: y(value), height: area.bottom - y(value), rx: 1,
+    });
+    bar.append(svg("title", {}, `${words(n)}: ${written(value)}`));
+    chart.append(bar);
+  });
+  chart.append(svg("text", { x: area.left + step / 2, y: 135, "text-anchor": "middle" }, "0"));
+  chart.append(svg("text", { x: area.right, y: 135, "text-anchor": "end" }, `${values.length - 1} (${unit})`));
+  return chart;
+}
+
 // How much a head wrote at each position.
 function writeChart(label, queries) {
   const sizes = currentPrompt().views[label].write.map(toNumber);
   const finite = sizes.map((value) => (Number.isFinite(value) ? value : -1));
   const most = finite.indexOf(Math.max(...finite));
   const title = `Norm of what ${label} writes by position; largest ${written(sizes[most])} at position ${most}.`;
-  const { chart, area, y } = frame(140, largest(sizes) * 1.04, title);
-  const step = (area.right - area.left) / sizes.length;
-  sizes.forEach((value, n) => {
-    const left = area.left + n * step;
-    if (!Number.isFinite(value)) {
-      chart.append(svg("text", { class: "nan-text", x: left + step / 2, y: area.bottom - 2, "text-anchor": "middle" }, "NaN"));
-      return;
+  return barChart(title, sizes, (n) => `${queries[n][0]} (${n})`, "position");
+}
+
+// Mean weight at each distance between query and key, over the queries that see a key at that distance.
+function distanceChart(label, weight, queries, keys) {
+  const [sums, counts] = [new Array(keys.length).fill(0), new Array(keys.length).fill(0)];
+  queries.forEach((_, q) => keys.forEach((__, k) => {
+    const value = weight[q * keys.length + k];
+    if (value === -Infinity) return;
+    sums[Math.abs(q - k)] += value;
+    counts[Math.abs(q - k)] += 1;
+  }));
+  const means = sums.map((sum, n) => (counts[n] ? sum / counts[n] : -Infinity));
+  const title = `Mean attention of ${label} by distance: ${means.slice(0, 4).map((value, n) => `${n} ${written(value, 3)}`).join(", ")} and so on.`;
+  return barChart(title, means, (n) => `distance ${n}, ${counts[n]} pairs`, "distance");
+}
+
+// Entropy of each query's weights; weights that sum to less than 1 (a learned sink) leave the sink out.
+function entropyChart(label, weight, queries, keys) {
+  const entropies = queries.map((_, q) => {
+    let sum = 0;
+    for (let k = 0; k < keys.length; k++) {
+      const value = weight[q * keys.length + k];
+      if (value !== -Infinity && value !== 0) sum -= value * Math.log(value);
     }
-    const bar = svg("rect", {
-      class: "bar", x: left + step * 0.12, width: Math.max(step * 0.76, 0.5), y: y(value), height: area.bottom - y(value), rx: 1,
-    });
-    bar.append(svg("title", {}, `${queries[n][0]} (${n}): ${written(value)}`));
-    chart.append(bar);
+    return sum;
   });
-  chart.append(svg("text", { x: area.left + step / 2, y: 135, "text-anchor": "middle" }, "0"));
-  chart.append(svg("text", { x: area.right, y: 135, "text-anchor": "end" }, `${sizes.length - 1} (position)`));
-  return chart;
+  const title = `Entropy of the attention of ${label} by position, in nats; ${written(entropies[entropies.length - 1], 3)} at the last.`;
+  return barChart(title, entropies, (n) => `${queries[n][0]} (${n}), nats`, "position");
 }

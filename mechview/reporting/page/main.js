@@ -1,4 +1,4 @@
-// Start: build every section, then follow the menus, the address and the colour scheme.
+// Start: build every section, then follow the menus, the keys, the address and the colour scheme.
 
 function showPrompt() {
   const host = document.getElementById("prompt-text");
@@ -8,14 +8,19 @@ function showPrompt() {
   host.replaceChildren(...inputs.flatMap((stack) => tokens[stack].map((token, n) => tokenElement(token, n))));
 }
 
-function followAddress() {
-  const label = decodeURIComponent(location.hash.slice(1));
-  if (INDEX.has(label)) openCard(label);
+function choosePrompt(number) {
+  promptNumber = number;
+  for (const menu of document.querySelectorAll(".prompt-menu")) menu.value = String(number);
+  showPrompt();
+  showStream();
+  redrawCards();
+  findHeads();
 }
 
 function followScheme() {
   PALETTES.clear();
   paintGrid();
+  if (DATA.prompts.length) showStream();
   redrawCards();
 }
 
@@ -25,17 +30,16 @@ function start() {
   paintGrid();
   startTable();
   startCards();
-  showPrompt();
+  startKeys();
+  if (DATA.prompts.length) { showPrompt(); showStream(); }
   METRIC_MENU.addEventListener("change", paintGrid);
-  const prompts = document.getElementById("prompt");
-  if (prompts) prompts.addEventListener("change", () => { promptNumber = Number(prompts.value); showPrompt(); redrawCards(); });
+  for (const menu of document.querySelectorAll(".prompt-menu")) menu.addEventListener("change", () => choosePrompt(Number(menu.value)));
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", followScheme);
-  window.addEventListener("hashchange", followAddress);
   let timer = 0;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; redrawCards(); } }, 200);
+    timer = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; redrawCards(); if (DATA.prompts.length) showStream(); } }, 200);
   });
   followAddress();
 }

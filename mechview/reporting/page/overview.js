@@ -122,16 +122,12 @@ function gridCell(head, n, row, height) {
 }
 
 function moveInGrid(event) {
-  const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
-  if (!(event.key in moves) || !event.target.dataset.n) return;
+  if (!(event.key in MOVES) || !event.target.dataset.n) return;
   event.preventDefault();
-  const here = DATA.heads[Number(event.target.dataset.n)];
-  const [down, right] = moves[event.key];
-  const next = DATA.heads.findIndex(
-    (head) => head.stack === here.stack && head.layer === here.layer + down && head.head === here.head + right);
-  if (next < 0) return;
+  const next = neighbour(DATA.heads[Number(event.target.dataset.n)].label, MOVES[event.key]);
+  if (!next) return;
   event.target.tabIndex = -1;
-  const cell = GRID.querySelector(`.cell[data-n="${next}"]`);
+  const cell = GRID.querySelector(`.cell[data-n="${INDEX.get(next.label)}"]`);
   cell.tabIndex = 0;
   cell.focus();
 }

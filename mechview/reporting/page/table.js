@@ -1,6 +1,12 @@
-// The head table: sorting by click, finding by name, saving as CSV.
+// The head table: sorting by click, filtering by expression, pinning, and copies as CSV and Markdown.
 
 const TABLE = document.getElementById("head-table");
+const FIND = document.getElementById("find");
+const FIND_ERROR = document.getElementById("find-error");
+
+function labelOf(row) {
+  return row.cells[0].querySelector("a").textContent;
+}
 
 function sortTable(column, heading) {
   const body = TABLE.tBodies[0];
@@ -16,19 +22,45 @@ function sortTable(column, heading) {
   body.append(...rows);
 }
 
-function findHeads(text) {
-  const wanted = text.trim().toLowerCase();
-  const fits = (label) => label.toLowerCase().includes(wanted);
-  for (const row of TABLE.tBodies[0].rows) row.hidden = !fits(row.cells[0].textContent.trim());
+function findHeads() {
+  try {
+    const fits = filterHeads(FIND.value);
+    for (const row of TABLE.tBodies[0].rows) row.hidden = !fits[INDEX.get(labelOf(row))];
+    const count = fits.filter(Boolean).length;
+    FIND_ERROR.textContent = FIND.value.trim() ? `${count} of ${fits.length} heads` : "";
+    FIND.removeAttribute("aria-invalid");
+  } catch (error) {
+    FIND_ERROR.textContent = `Not a filter: ${error.message}.`;
+    FIND.setAttribute("aria-invalid", "true");
+  }
 }
 
-function csvText() {
+function pin(label, wanted = !PINNED.has(label)) {
+  if (wanted) PINNED.add(label);
+  else PINNED.delete(label);
+  for (const button of document.querySelectorAll(`[data-pin="${CSS.escape(label)}"]`)) button.setAttribute("aria-pressed", String(wanted));
+  document.getElementById(label).classList.toggle("pinned", wanted);
+  document.body.classList.toggle("has-pins", PINNED.size > 0);
+  findHeads();
+}
+
+// Rows shown, headings first, with the values that the table is sorted by.
+function tableLines() {
   const names = ["head", "kv_head", "offset"];
   const headings = [...TABLE.tHead.rows[1].cells].map((cell) => cell.querySelector("button").textContent);
   headings.forEach((name, n) => names.push(`${n < 5 ? "pattern" : "message"} ${name}`));
-  const lines = [...TABLE.tBodies[0].rows].map((row) =>
-    [...row.cells].map((cell, n) => (n === 0 ? cell.textContent.trim() : cell.dataset.key)).join(","));
-  return [names.join(","), ...lines].join("\n") + "\n";
+  const rows = [...TABLE.tBodies[0].rows].filter((row) => !row.hidden);
+  return [names, ...rows.map((row) => [...row.cells].map((cell, n) => (n === 0 ? labelOf(row) : cell.dataset.key)))];
+}
+
+function csvText() {
+  return tableLines().map((line) => line.join(",")).join("\n") + "\n";
+}
+
+function markdownText() {
+  const [names, ...rows] = tableLines().map((line) => `| ${line.join(" | ")} |`);
+  const rule = `| ${tableLines()[0].map((_, n) => (n ? "---:" : "---")).join(" | ")} |`;
+  return [names, rule, ...rows].join("\n") + "\n";
 }
 
 function saveCsv() {
@@ -37,10 +69,38 @@ function saveCsv() {
   URL.revokeObjectURL(link.href);
 }
 
+// A page opened from a file may not be allowed to use the clipboard; the text is then selected for copying by hand.
+async function copyText(text, button) {
+  const told = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    const area = document.getElementById("copy-area");
+    area.hidden = false;
+    area.value = text;
+    area.select();
+    button.textContent = document.execCommand("copy") ? "Copied" : "Select and copy below";
+    if (button.textContent === "Copied") area.hidden = true;
+  }
+  setTimeout(() => { button.textContent = told; }, 1600);
+}
+
+function pinButton(label) {
+  const button = make("button", { type: "button", class: "pin", "data-pin": label, "aria-pressed": "false", "aria-label": `pin ${label}`, title: `pin ${label}` });
+  button.addEventListener("click", (event) => { event.preventDefault(); event.stopPropagation(); pin(label); });
+  return button;
+}
+
 function startTable() {
   for (const button of TABLE.querySelectorAll("thead button")) {
     button.addEventListener("click", () => sortTable(Number(button.dataset.column), button.closest("th")));
   }
-  document.getElementById("find").addEventListener("input", (event) => findHeads(event.target.value));
+  for (const row of TABLE.tBodies[0].rows) row.cells[0].prepend(pinButton(labelOf(row)));
+  FIND.addEventListener("input", findHeads);
   document.getElementById("csv").addEventListener("click", saveCsv);
+  for (const [id, text] of [["copy-csv", csvText], ["copy-markdown", markdownText]]) {
+    const button = document.getElementById(id);
+    button.addEventListener("click", () => copyText(text(), button));
+  }
 }

@@ -1,0 +1,199 @@
+"""The traces of mechview's figures drawn by matplotlib: heat maps, bars, lines and points, waterfalls.
+
+Reads the plotly figure, so both pictures hold the same numbers. Category axes keep the order of the
+traces; a reversed axis is reversed; NaN cells are marked as in the interactive figure, masked ones empty.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import numpy as np
+
+from mechview.errors import OutputError
+from mechview.figures.style import INK, NAN, PATTERN, QUIET
+
+TAGS = re.compile(r"<br\s*/?>")
+MARKUP = re.compile(r"</?(?:b|i|sub|sup|span|em)\b[^>]*>")
+DASHES = {"dash": "--", "dot": ":", "dashdot": "-."}
+
+
+def redraw(figure: Any, canvas: Any) -> None:
+    """Draw a plotly figure on an empty matplotlib figure.
+
+    Raises:
+        OutputError: a trace of a kind that mechview's figures do not use.
+    """
+    panels = _panels(figure, canvas)
+    for trace in figure.data:
+        if trace.type not in DRAWERS:
+            raise OutputError(f"a {trace.type} trace cannot be drawn without a browser; install kaleido and a Chrome")
+        axes = panels[(trace.xaxis or "x", trace.yaxis or "y")]
+        DRAWERS[trace.type](axes, trace, figure)
+    for (x, y), axes in panels.items():
+        _finish(axes, figure.layout[_layout_name(x, "xaxis")], figure.layout[_layout_name(y, "yaxis")])
+        for shape in figure.layout.shapes:
+            if (shape.xref or "x").split()[0] in (x, "paper") and (shape.yref or "y").split()[0] in (y, "paper"):
+                _shape(axes, shape)
+    if figure.layout.title.text:
+        canvas.suptitle(words(figure.layout.title.text), fontsize=12, x=0.01, ha="left", parse_math=False, wrap=True)
+
+
+def words(text: Any) -> str:
+    """Plotly's pseudo-HTML as plain text."""
+    return html.unescape(MARKUP.sub("", TAGS.sub("\n", str(text))))
+
+
+def _layout_name(reference: str, kind: str) -> str:
+    return kind + reference[1:]
+
+
+def _panels(figure: Any, canvas: Any) -> dict[tuple[str, str], Any]:
+    """One axes a pair of plotly axes; an axis that overlays another shares its place."""
+    found: dict[tuple[str, str], Any] = {}
+    pairs = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data)) or [("x", "y")]
+    own = [pair for pair in pairs if not figure.layout[_layout_name(pair[1], "yaxis")].overlaying]
+    places = {pair: _start(figure, pair) for pair in own}
+    rows = sorted({place[1] for place in places.values()}, reverse=True)
+    columns = sorted({place[0] for place in places.values()})
+    grid = canvas.subplots(len(rows), len(columns), squeeze=False)
+    for pair, (left, bottom) in places.items():
+        found[pair] = grid[rows.index(bottom)][columns.index(left)]
+    for axes in grid.flat:
+        axes.set_visible(any(axes is used for used in found.values()))
+    for pair in pairs:
+        if pair not in found:
+            base = figure.layout[_layout_name(pair[1], "yaxis")].overlaying
+            found[pair] = found[(pair[0], base)].twinx()
+    return found
+
+
+def _start(figure: Any, pair: tuple[str, str]) -> tuple[float, float]:
+    x, y = figure.layout[_layout_name(pair[0], "xaxis")], figure.layout[_layout_name(pair[1], "yaxis")]
+    return (x.domain or (0.0, 1.0))[0], (y.domain or (0.0, 1.0))[0]
+
+
+def _finish(axes: Any, x: Any, y: Any) -> None:
+    for axis, found, limits in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
+        if axis.title.text:
+            found.set_label_text(words(axis.title.text), parse_math=False)
+        if axis.type == "log":
+            (axes.set_xscale if found is axes.xaxis else axes.set_yscale)("log")
+        if axis.range is not None and axis.type not in ("log", "category"):
+            limits(*axis.range)
+        if axis.autorange == "reversed" and not found.get_inverted():
+            found.set_inverted(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8)
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        axes.legend(handles, labels, fontsize=8, frameon=False)
+
+
+def _shape(axes: Any, shape: Any) -> None:
+    style = {"color": shape.line.color or QUIET, "linestyle": DASHES.get(shape.line.dash, "-"), "linewidth": 1}
+    if shape.type == "line" and shape.y0 == shape.y1:
+        axes.axhline(shape.y0, **style)
+    elif shape.type == "line" and shape.x0 == shape.x1:
+        axes.axvline(shape.x0, **style)
+    elif shape.type == "rect" and shape.y0 is not None:
+        axes.axhspan(shape.y0, shape.y1, color=shape.fillcolor or QUIET, alpha=shape.opacity or 0.2, linewidth=0)
+
+
+def _labels(values: Any, count: int) -> list[str]:
+    return [words(value) for value in values] if values is not None else [str(n) for n in range(count)]
+
+
+def _ticks(axis: Any, labels: list[str], most: int = 30) -> None:
+    step = max(1, -(-len(labels) // most))
+    axis.set_ticks(range(0, len(labels), step), labels=labels[::step], parse_math=False)
+    if axis.axis_name == "x" and max(map(len, labels), default=0) > 3:
+        axis.set_tick_params(rotation=60)
+
+
+def _heatmap(axes: Any, trace: Any, figure: Any) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    z = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in trace.z])
+    stops = [(float(at), colour) for at, colour in trace.colorscale]
+    finite = z[np.isfinite(z)]
+    low = trace.zmin if trace.zmin is not None else float(finite.min()) if len(finite) else 0.0
+    high = trace.zmax if trace.zmax is not None else float(finite.max()) if len(finite) else 1.0
+    colours = LinearSegmentedColormap.from_list("mechview", stops)
+    image = axes.imshow(z, cmap=colours, vmin=low, vmax=high if high > low else low + 1, aspect="auto", origin="lower")
+    _ticks(axes.xaxis, _labels(trace.x, z.shape[1]))
+    _ticks(axes.yaxis, _labels(trace.y, z.shape[0]))
+    bar = axes.figure.colorbar(image, ax=axes, shrink=0.7)
+    bar.ax.tick_params(labelsize=8)
+    if trace.colorbar.title.text:
+        bar.set_label(words(trace.colorbar.title.text), parse_math=False)
+
+
+def _places(axes: Any, values: Any, axis: Any) -> np.ndarray:
+    """Numbers as they are; anything else by its place in the order of first appearance."""
+    items = list(values)
+    if all(isinstance(item, (int, float, np.number)) for item in items):
+        return np.asarray(items, dtype=float)
+    known: list[str] = getattr(axes, "mechview_order", {}).get(axis.axis_name, [])
+    known = list(dict.fromkeys([*known, *map(words, items)]))
+    axes.mechview_order = getattr(axes, "mechview_order", {}) | {axis.axis_name: known}
+    _ticks(axis, known)
+    return np.asarray([known.index(words(item)) for item in items], dtype=float)
+
+
+def _bar(axes: Any, trace: Any, figure: Any) -> None:
+    flat = trace.orientation == "h"
+    where, size = (trace.y, trace.x) if flat else (trace.x, trace.y)
+    axis = axes.yaxis if flat else axes.xaxis
+    at = _places(axes, where, axis)
+    lengths = np.asarray([np.nan if value is None else value for value in size], dtype=float)
+    groups = [other for other in figure.data if other.type == "bar"] if figure.layout.barmode != "overlay" else [trace]
+    width = 0.8 / len(groups)
+    at = at + (next(n for n, other in enumerate(groups) if other is trace) - (len(groups) - 1) / 2) * width
+    colour = trace.marker.color if trace.marker.color is not None else PATTERN
+    colours = list(colour) if not isinstance(colour, str) else colour
+    (axes.barh if flat else axes.bar)(at, lengths, width, color=colours, label=_named(trace))
+
+
+def _named(trace: Any) -> str | None:
+    return words(trace.name) if trace.name and trace.showlegend is not False else None
+
+
+def _scatter(axes: Any, trace: Any, figure: Any) -> None:
+    if trace.x is None or not len(trace.x):
+        return
+    x, y = _places(axes, trace.x, axes.xaxis), _places(axes, trace.y, axes.yaxis)
+    mode = trace.mode or "lines"
+    colour = trace.line.color or (trace.marker.color if isinstance(trace.marker.color, str) else None) or INK
+    if trace.fill in ("tonexty", "toself"):
+        axes.fill(x, y, color=trace.fillcolor or QUIET, alpha=0.2, linewidth=0)
+    if "lines" in mode:
+        style = DASHES.get(trace.line.dash, "-")
+        axes.plot(x, y, color=colour, linestyle=style, linewidth=trace.line.width or 1.5, label=_named(trace))
+    if "markers" in mode:
+        axes.scatter(x, y, s=16, color=colour, label=None if "lines" in mode else _named(trace), zorder=3)
+    if "text" in mode:
+        for at, height, text in zip(x, y, _texts(trace), strict=True):
+            axes.text(at, height, words(text), fontsize=8, ha="center", va="center", color=NAN, parse_math=False)
+
+
+def _texts(trace: Any) -> list[Any]:
+    return [trace.text] * len(trace.x) if isinstance(trace.text, str) else list(trace.text)
+
+
+def _waterfall(axes: Any, trace: Any, figure: Any) -> None:
+    at = _places(axes, trace.x, axes.xaxis)
+    values = np.asarray(trace.y, dtype=float)
+    total = np.array([measure == "total" for measure in trace.measure])
+    ends = np.cumsum(np.where(total | ~np.isfinite(values), 0.0, values))
+    start = np.where(total, 0.0, ends - np.where(np.isfinite(values), values, 0.0))
+    rising, falling = trace.increasing.marker.color or PATTERN, trace.decreasing.marker.color or NAN
+    colours = [INK if t else rising if value >= 0 else falling for t, value in zip(total, values, strict=True)]
+    axes.bar(at, np.where(np.isfinite(values), values, 0.0), 0.7, bottom=start, color=colours)
+    axes.axhline(0.0, color=QUIET, linewidth=0.8)
+
+
+DRAWERS = {"heatmap": _heatmap, "bar": _bar, "scatter": _scatter, "waterfall": _waterfall}
