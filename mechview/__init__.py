@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.trace": ["Trace"],
         "models.tracing": ["trace", "traces"],
         "reporting.build": ["report"],
+        "reporting.exporting": ["Exported", "export"],
         "residual.attend": ["ScoreLedger", "score_ledger"],
         "residual.compare": ["compare", "compare_positions"],
         "residual.compare_rows": ["Case", "Comparison"],
