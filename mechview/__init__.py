@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.tracing": ["trace", "traces"],
         "models.write_trace": ["WriteTrace", "write_trace", "write_traces"],
         "reporting.build": ["report"],
+        "reporting.exporting": ["Exported", "export"],
         "residual.accumulated": ["MeanAttribution", "mean_attribution"],
         "residual.attend": ["ScoreLedger", "score_ledger"],
         "residual.compare": ["compare", "compare_positions"],

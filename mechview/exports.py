@@ -20,7 +20,7 @@ from typing import Any
 from mechview.errors import OutputError
 
 LONGEST_NAME = 200  # of 255 bytes; a temporary name beside it must fit too
-TABLES = ("json", "csv", "parquet", "md")
+TABLES = ("json", "csv", "parquet", "md", "tex")
 FACTORS = ("safetensors", "npz")
 
 
@@ -118,6 +118,8 @@ def table_bytes(
         return bytes(frame.to_csv(index=False, na_rep="NaN", lineterminator="\n").encode("utf-8", "backslashreplace"))
     if kind == "md":
         return markdown(frame).encode("utf-8", "backslashreplace")
+    if kind == "tex":
+        return latex(frame).encode("utf-8", "backslashreplace")
     if kind == "parquet":
         return _parquet(frame, manifest, table)
     more = {name: other.to_dict("records") for name, other in beside().items()}
@@ -184,6 +186,11 @@ def _cell(value: Any) -> str:
     for char, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("\r", " "), ("\n", " ")):
         text = text.replace(char, escaped)
     return text
+
+
+def latex(frame: Any) -> str:
+    """A `longtable` (for booktabs); text is escaped, numbers have six significant digits."""
+    return str(frame.to_latex(index=False, escape=True, longtable=True, na_rep="", float_format="{:.6g}".format))
 
 
 def _parquet(frame: Any, manifest: Mapping[str, Any], table: str) -> bytes:

@@ -39,6 +39,10 @@ class Result:
         """The answer as a plotly figure."""
         return _maker(FIGURES, "mechview.figures", self)(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows, and a small picture where one can be drawn."""
+        return str(importlib.import_module("mechview.figures.inline").shown(self))
+
     def to_xarray(self) -> Any:
         """The answer as an xarray dataset with named axes; needs the `notebook` extra."""
         try:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, lists, passes, stream, weights
+from mechview.cli import changes, export, lists, passes, stream, weights
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -65,6 +65,7 @@ for verb in (
     changes.ablate,
     changes.patch,
     passes.report,
+    export.export,
     lists.schema,
 ):
     app.command()(verb)

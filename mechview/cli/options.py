@@ -33,6 +33,7 @@ class Format(StrEnum):
     csv = "csv"
     parquet = "parquet"
     md = "md"
+    tex = "tex"
     safetensors = "safetensors"
     npz = "npz"
 
@@ -71,7 +72,9 @@ Chat = Annotated[bool, _option("--chat", "Put each prompt into the model's chat 
 BosChoice = Annotated[Bos, _option("--bos", "Beginning-of-sequence token: as the tokenizer does, one, or none.")]
 
 Out = Annotated[Path | None, _option("-o --out", "File to write; its suffix chooses the format.", "FILE")]
-Form = Annotated[Format | None, _option("--format", "json, csv, parquet, md; of factors safetensors, npz.", "FORMAT")]
+Form = Annotated[
+    Format | None, _option("--format", "json, csv, parquet, md, tex; of factors safetensors, npz.", "FORMAT")
+]
 Json = Annotated[bool, _option("--json", "Print JSON with schema version and manifest.")]
 Quiet = Annotated[bool, _option("-q --quiet", "No progress and no warnings.")]
 DryRun = Annotated[bool, _option("--dry-run", "Print tokens, passes, operations and bytes; run nothing.")]

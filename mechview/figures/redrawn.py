@@ -26,10 +26,12 @@ def redraw(figure: Any, canvas: Any) -> None:
     Raises:
         OutputError: a trace of a kind that mechview's figures do not use.
     """
-    panels = _panels(figure, canvas)
-    for trace in figure.data:
+    shown = [trace for trace in figure.data if trace.visible in (None, True)]
+    for trace in shown:
         if trace.type not in DRAWERS:
             raise OutputError(f"a {trace.type} trace cannot be drawn without a browser; install kaleido and a Chrome")
+    panels = _panels(figure, shown, canvas)
+    for trace in shown:
         axes = panels[(trace.xaxis or "x", trace.yaxis or "y")]
         DRAWERS[trace.type](axes, trace, figure)
     for (x, y), axes in panels.items():
@@ -50,10 +52,10 @@ def _layout_name(reference: str, kind: str) -> str:
     return kind + reference[1:]
 
 
-def _panels(figure: Any, canvas: Any) -> dict[tuple[str, str], Any]:
+def _panels(figure: Any, shown: list[Any], canvas: Any) -> dict[tuple[str, str], Any]:
     """One axes a pair of plotly axes; an axis that overlays another shares its place."""
     found: dict[tuple[str, str], Any] = {}
-    pairs = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data)) or [("x", "y")]
+    pairs = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in shown)) or [("x", "y")]
     own = [pair for pair in pairs if not figure.layout[_layout_name(pair[1], "yaxis")].overlaying]
     places = {pair: _start(figure, pair) for pair in own}
     rows = sorted({place[1] for place in places.values()}, reverse=True)
@@ -79,6 +81,8 @@ def _finish(axes: Any, x: Any, y: Any) -> None:
     for axis, found, limits in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
         if axis.title.text:
             found.set_label_text(words(axis.title.text), parse_math=False)
+        if axis.ticktext is not None:
+            _ticks(found, [words(text) for text in axis.ticktext], at=list(axis.tickvals))
         if axis.type == "log":
             (axes.set_xscale if found is axes.xaxis else axes.set_yscale)("log")
         if axis.range is not None and axis.type not in ("log", "category"):
@@ -107,9 +111,9 @@ def _labels(values: Any, count: int) -> list[str]:
     return [words(value) for value in values] if values is not None else [str(n) for n in range(count)]
 
 
-def _ticks(axis: Any, labels: list[str], most: int = 30) -> None:
+def _ticks(axis: Any, labels: list[str], most: int = 30, at: list[Any] | None = None) -> None:
     step = max(1, -(-len(labels) // most))
-    axis.set_ticks(range(0, len(labels), step), labels=labels[::step], parse_math=False)
+    axis.set_ticks((at or range(len(labels)))[::step], labels=labels[::step], parse_math=False)
     if axis.axis_name == "x" and max(map(len, labels), default=0) > 3:
         axis.set_tick_params(rotation=60)
 
@@ -167,17 +171,19 @@ def _scatter(axes: Any, trace: Any, figure: Any) -> None:
         return
     x, y = _places(axes, trace.x, axes.xaxis), _places(axes, trace.y, axes.yaxis)
     mode = trace.mode or "lines"
-    colour = trace.line.color or (trace.marker.color if isinstance(trace.marker.color, str) else None) or INK
+    points = trace.marker.color if trace.marker.color is not None else trace.line.color or INK
+    colour = trace.line.color or (points if isinstance(points, str) else INK)
     if trace.fill in ("tonexty", "toself"):
         axes.fill(x, y, color=trace.fillcolor or QUIET, alpha=0.2, linewidth=0)
     if "lines" in mode:
         style = DASHES.get(trace.line.dash, "-")
         axes.plot(x, y, color=colour, linestyle=style, linewidth=trace.line.width or 1.5, label=_named(trace))
     if "markers" in mode:
-        axes.scatter(x, y, s=16, color=colour, label=None if "lines" in mode else _named(trace), zorder=3)
+        dots = points if isinstance(points, str) else list(points)
+        axes.scatter(x, y, s=16, c=dots, label=None if "lines" in mode else _named(trace), zorder=3)
     if "text" in mode:
         for at, height, text in zip(x, y, _texts(trace), strict=True):
-            axes.text(at, height, words(text), fontsize=8, ha="center", va="center", color=NAN, parse_math=False)
+            axes.text(at, height, words(text), fontsize=8, ha="center", va="bottom", color=NAN, parse_math=False)
 
 
 def _texts(trace: Any) -> list[Any]:

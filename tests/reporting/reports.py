@@ -9,12 +9,9 @@ from itertools import cycle, islice
 import mechview as mv
 from mechview.reporting.gather import Gathered, gather
 from mechview.reporting.page import render
+from reports_text import HOSTILE
 
 PROMPT = "And the evening and the morning were the first day. And the evening and the morning"
-HOSTILE = (
-    "</script><script>bad()</script>", "<b>bold</b>", "&lt;", "{{ 7*7 }}", "{% raw %}", "שלום", "مرحبا", "\\x00",
-    "<!--", "]]>", "'\"><img src=x onerror=bad()>", "$x$", "\u2028", "日本語🎉",
-)  # fmt: skip
 SETTINGS = {"fold": True, "offset": 0, "bos": "auto", "keep_text": True}
 EVERYTHING = {"layers": None, "heads": None}
 
