@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.models.trace import Trace
-from mechview.models.tracing import Bos, Prompt
+from mechview.models.tracing import Bos
 from mechview.models.weights import ModelWeights, Stack
 from mechview.residual.align import Alignment
 from mechview.residual.readout import Target
@@ -65,15 +65,6 @@ class Question:
     @property
     def quantity(self) -> Literal["share", "norm"]:
         return "norm" if self.target is None and self.direction is None else "share"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A prompt of a set with its own target: the answer, and what it is held against."""
-
-    prompt: Prompt | Trace
-    target: Target | None = None
-    against: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ import torch
 
 from mechview.errors import UsageError
 from mechview.models.load import Model
+from mechview.models.prompt_tables import Case
 from mechview.models.trace import Trace
 from mechview.models.tracing import Prompt, trace
-from mechview.residual.compare_rows import Case, Comparison, Question, Row, placer, position_in, relative_to
+from mechview.residual.compare_rows import Comparison, Question, Row, placer, position_in, relative_to
 from mechview.residual.compare_statistics import Tested, mean_differences
 from mechview.residual.compare_traces import caps_note, groups_of
 from mechview.residual.shares import shares
