@@ -21,12 +21,21 @@ Position = Annotated[int, typer.Option("--position", help="Position read; -1 is 
 Grain = Annotated[str, typer.Option("--by", help="layer, head, source, neuron, expert or bias.")]
 Freeze = Annotated[str, typer.Option("--freeze", help="own: each position's own norm scale; none: unscaled.")]
 Point = Annotated[str, typer.Option("--point", help="final, or a place such as L1.pre, L1.mid, L1.post.")]
+Along = Annotated[
+    str | None,
+    typer.Option(
+        "--direction",
+        help="Direction instead of a token: probe.npy, sae.safetensors:W_dec[12], L5H1.message.v0, L5.n12.out.",
+    ),
+]
+Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 
 
 def resid(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
+    direction: Along = None, read: Read = "stream",
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
@@ -34,17 +43,20 @@ def resid(
 ) -> int:  # fmt: skip
     """What each component added to the residual stream of a prompt, and that it adds up.
 
-    With --target the rows are shares of its logit (minus --against) at one position; without, the size of
-    every row at every position. The completeness error stands in every table.
+    With --target the rows are shares of its logit (minus --against) at one position, with --direction shares along
+    that vector; without either, the size of every row at every position. The completeness error stands in every table.
     """
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         seen = traced(opened, Texts(prompt, None, ids, chat, bos))
-        found = _rows(seen, target, against, position, by, point, freeze, fold)
+        if direction is not None:
+            found = _along(seen, direction, read, position, by, target or against or point != "final")
+        else:
+            found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
-        bos=bos.value,
+        bos=bos.value, direction=direction, read=read if direction else None,
     )  # fmt: skip
     emit(Answer("contrib", found.frame, lambda: resid_text(found, top), lambda: manifest(opened, run, **told)), to)
     return 0
@@ -90,6 +102,14 @@ def _rows(seen: Any, target: Any, against: Any, position: int, by: str, point: s
     if point != "final":
         raise UsageError("shares of a logit are taken at the final stream; leave out --point")
     return shares(seen, token_list(target), token_list(against), position, by, freeze=freeze, fold=fold)
+
+
+def _along(seen: Any, direction: str, read: str, position: int, by: str, more: Any) -> Any:
+    from mechview.residual.directions import named_direction, shares_along
+
+    if more:
+        raise UsageError("--direction stands alone: leave out --target, --against and --point")
+    return shares_along(seen, named_direction(direction, seen.weights), position=position, by=by, read=read)  # type: ignore[arg-type]
 
 
 def token_list(given: list[str] | None) -> list[str | int] | None:

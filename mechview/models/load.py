@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mechview.errors import ModelError, UnsupportedError
+from mechview.models.adapters import is_adapted, plain_module
 from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
@@ -130,16 +131,23 @@ def load(
     )
 
 
-def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None) -> Model:
+def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None, adapter: bool = True) -> Model:
     """A live Hugging Face module, which stays exactly as it is: mechview works on a structure copy.
 
     The copy shares the module's storage, so later training steps show in it; nothing is ever written. Hooks on
     the module do not fire in mechview's passes (a warning says so), and parameters that are replaced, moved or
     cast after wrapping are an error: wrap again.
 
+    Args:
+        adapter: of a peft model: with its active adapters merged into a copy of the weights they change, as they are
+            now; False for the model without them.
+
     Raises:
         ModelError: not a Hugging Face model. UnsupportedError: an architecture out of reach.
     """
+    if is_adapted(module):
+        module, said = plain_module(module, adapter)
+        name = name or said
     if not hasattr(module, "config"):
         raise ModelError(f"{type(module).__name__} is not a Hugging Face model: it has no configuration")
     if own_hooks(module):

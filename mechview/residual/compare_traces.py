@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mechview.checks import relative
 from mechview.errors import UsageError
+from mechview.models.one_stack import prefixed, stack_prefix
 from mechview.models.trace import Trace
 from mechview.residual.align import Alignment, Pair, align, align_tokens
 from mechview.residual.compare_rows import (
@@ -189,7 +190,7 @@ class _Meeting:
         aligned = pair.kind if partner.aligned == "same" else partner.aligned
         place = self.place_b if partner.a is None else self.place_a
         return Row(
-            partner.component, quantity, side_a, side_b, delta, relative_to(delta, reference),
+            prefixed(partner.component, stack_prefix(self.a)), quantity, side_a, side_b, delta, relative_to(delta, reference),
             **place(partner.component), position_a=pair.a, position_b=pair.b, aligned=aligned,
         )  # fmt: skip
 
