@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "residual.attend": ["ScoreLedger", "score_ledger"],
         "residual.compare": ["compare", "compare_positions"],
         "residual.compare_rows": ["Comparison"],
+        "residual.depth": ["Depth", "depth"],
         "residual.directions": ["NamedDirection", "mean_direction", "named_direction", "shares_along"],
         "residual.effect_sets": ["EffectSet", "effects_over", "patch_over"],
         "residual.effects": ["Effects", "effects"],

@@ -22,7 +22,7 @@ from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
 from mechview.models.experts import file_tensors
-from mechview.models.modules import ModuleTensors, choose_eager, has_head, quiet_library, shared_copy
+from mechview.models.modules import ModuleTensors, choose_eager, has_head, own_hooks, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights, block_path
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
@@ -246,14 +246,6 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     check_finite(module)
     choose_eager(module)
     return module.eval().to(device)
-
-
-def own_hooks(module: nn.Module) -> bool:
-    """Whether somebody has put forward hooks on a module; those the library itself installs do not count."""
-    hooks = [
-        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-    ]
-    return any(not str(getattr(hook, "__module__", "")).startswith(("transformers.", "accelerate.")) for hook in hooks)
 
 
 def check_finite(module: nn.Module) -> nn.Module:

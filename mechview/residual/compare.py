@@ -9,12 +9,14 @@ it. Equal inputs give exact zeros and are called identical.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UsageError
+from mechview.manifest import sides_manifest
 from mechview.models.load import Model
 from mechview.models.trace import Trace
 from mechview.models.tracing import Bos, Prompt
@@ -70,6 +72,19 @@ def compare(
         UsageError: sides that cannot stand together, or a quantity that does not exist between them.
     """
     question = Question(by, target, against, direction, position, bos, decoder, stack)
+    chance = {"offset": offset, "fold": fold, "draws": draws, "seed": seed}
+    found = _compared(a, b, model, prompts, question, paired, chance)
+    sides = [side for side in (a, b) if isinstance(side, Trace) or _opened(side)] or [model]
+    told = {"a": a, "b": b} if sides == [model] else {}
+    told |= {"by": by, "target": target, "against": against, "direction": direction, "position": position, "bos": bos}
+    told |= {"decoder": decoder, "stack": stack, "paired": paired, "prompts": prompts} | chance
+    return replace(found, manifest=sides_manifest(*(side for side in sides if side is not None), **told))
+
+
+def _compared(
+    a: Side, b: Side, model: Model | None, prompts: Prompt | Sequence[Item] | None, question: Question,
+    paired: bool | None, chance: dict[str, Any],
+) -> Comparison:  # fmt: skip
     if isinstance(a, Trace) and isinstance(b, Trace):
         _unused("two traces", model=model, prompts=prompts, paired=paired)
         return compare_traces(question.of(a), question.of(b), question)
@@ -78,14 +93,14 @@ def compare(
         if paired is False:
             raise UsageError("two models on the same prompts are always paired, prompt by prompt")
         wanted = _listed(prompts)
-        return compare_models(a, b, wanted, question, offset=offset, fold=fold, draws=draws, seed=seed)
+        return compare_models(a, b, wanted, question, **chance)
     _unused("prompts", prompts=prompts)
     if _one_prompt(a) and _one_prompt(b):
         _unused("two prompts", paired=paired)
         return compare_traces(_traced(a, model, question), _traced(b, model, question), question)
     if not (_several(a) and _several(b)):
         raise UsageError("these cannot be compared: give two traces, two prompts, two lists of prompts, or two models")
-    return compare_sets(a, b, model, question, paired=bool(paired), draws=draws, seed=seed)
+    return compare_sets(a, b, model, question, paired=bool(paired), draws=chance["draws"], seed=chance["seed"])
 
 
 def compare_positions(
@@ -105,7 +120,8 @@ def compare_positions(
         UsageError: a position that the prompt does not have.
     """
     question = Question(by, target, against, direction, stack=stack)
-    return _positions(question.of(trace), a, b, question)
+    told = {"positions": (a, b), "by": by, "target": target, "against": against, "direction": direction, "stack": stack}
+    return replace(_positions(question.of(trace), a, b, question), manifest=sides_manifest(trace, **told))
 
 
 def _traced(prompt: Prompt, model: Model | None, question: Question) -> Trace:

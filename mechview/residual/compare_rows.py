@@ -135,7 +135,7 @@ class Comparison(Result):
     `leading` are the quantities that `ranked` uses, on their `delta` or `rel`. `aligned` is how two prompts
     were aligned, `asked` the pair of positions that a target was read at, `totals` the model's own value of
     it on each side, `error` the largest completeness error of both. `method` says how intervals and p values
-    were made, `notes` what a reader must know.
+    were made, `notes` what a reader must know, `tokens` both prompts as they are shown.
     """
 
     kind: Comparing
@@ -152,6 +152,7 @@ class Comparison(Result):
     error: float = 0.0
     method: str = ""
     notes: tuple[str, ...] = ()
+    tokens: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def of(self, quantity: str) -> tuple[Row, ...]:
         """The rows of one quantity.

@@ -108,6 +108,7 @@ def compared(
     return Comparison(
         kind=kind, model_a=a.model, model_b=b.model, by=question.by, rows=tuple(rows), identical=identical,
         leading=(leading,), aligned=aligned, asked=asked, totals=totals, error=max(errors),
+        tokens=(tuple(t.shown for t in a.tokens), tuple(t.shown for t in b.tokens)),
         notes=tuple(note for note in ("identical" if identical else "", *notes) if note),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ counted wherever it is shown.
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
 from mechview.tables.changes import compare_frame, effects_frame, patching_frame
 from mechview.tables.columns import Column
+from mechview.tables.depth import depth_frame
 from mechview.tables.effect_sets import effect_set_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
@@ -21,6 +22,7 @@ __all__ = [
     "attention_frame",
     "check_schema",
     "compare_frame",
+    "depth_frame",
     "effect_set_frame",
     "effects_frame",
     "heads_frame",

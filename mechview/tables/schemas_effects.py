@@ -1,4 +1,4 @@
-"""Schemas of effects over a set of prompts; see `schemas` for what a schema is."""
+"""Schemas of effects over a set of prompts, and of the growth of the stream; see `schemas` for what a schema is."""
 
 from __future__ import annotations
 
@@ -20,5 +20,15 @@ EFFECT_SCHEMAS: dict[str, Schema] = {
         "p_adjusted": Column("float64", "the same, corrected for all components (Benjamini-Hochberg)"),
         "n": Column("int32", "prompts"),
         "error": Column("float64", "largest change of the metric in a pass with all values put back as they were"),
+    },
+    "depth": MODEL
+    | {
+        "point": Column("category", "where in the stream: L5.pre, L5.mid, final"),
+        "pos": Column("int32", "position"),
+        "first": Column("bool", "position 0, whose norms stand apart (attention sink)"),
+        "norm": Column("float64", "norm of the stream there"),
+        "added": Column("float64", "norm of what was added since the point before; NaN at the first"),
+        "cos_before": Column("float64", "cosine to the stream at the point before; NaN at the first"),
+        "cos_final": Column("float64", "cosine to the final stream"),
     },
 }

@@ -11,6 +11,9 @@ from mechview.errors import ModelError, UsageError
 
 peft = pytest.importorskip("peft", reason="the extra `peft` is not installed")
 
+# peft 0.21 asks for an attribute that transformers 5.24 has renamed
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
 IDS = [5, 9, 14, 20, 3, 7]
 LAYER, HEAD, D_HEAD = 1, 3, 8
 
