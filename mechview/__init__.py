@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.load": ["Model", "from_arrays", "from_bridge", "load", "open_weights", "wrap"],
         "models.one_stack": ["encoder_side"],
         "models.prompt_tables": ["Case", "PromptTable", "prompt_table", "prompt_tables"],
+        "models.saved": ["from_cache"],
         "models.trace": ["Trace"],
         "models.tracing": ["trace", "traces"],
         "reporting.build": ["report"],

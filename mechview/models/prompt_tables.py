@@ -144,7 +144,8 @@ def _case(row: dict[str, Any], where: str) -> Case:
     for name, value in zip(PARTS[1:], answers, strict=True):
         if not (value is None or isinstance(value, str) or (name != "corrupted" and _several(value))):
             raise PromptError(f"{where}: {name} is neither a text nor a list of texts")
-    return Case(text, *answers, about=row)
+    target, against, corrupted = answers
+    return Case(text, target, against, corrupted, row)
 
 
 def _several(value: Any) -> bool:
