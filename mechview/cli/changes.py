@@ -26,13 +26,14 @@ RevisionB = Annotated[str | None, typer.Option("--revision-b", help="Revision of
 Method = Annotated[str, typer.Option("--method", help="What replaces a component: zero, mean, resample.")]
 What = Annotated[str, typer.Option("--what", help="heads, attention, mlp or stream.")]
 Corrupted = Annotated[str | None, typer.Option("--corrupted", help="Second prompt, of the same number of tokens.")]
+Stream = Annotated[str | None, typer.Option("--stack", help="encoder or decoder of encoder-decoder models.")]
 Sets = Annotated[bool, typer.Option("--sets", help="With --model: A and B are tables or files of prompts.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Prompt n of one set belongs to prompt n of the other.")]
 Draws = Annotated[int, typer.Option("--draws", min=1, help="Resamples of intervals and tests.")]
 
 
 def compare(
-    a: SideA, b: SideB, model: OnModel = None, sets: Sets = False, paired: Paired = False,
+    a: SideA, b: SideB, model: OnModel = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
     revision_a: RevisionA = None, revision_b: RevisionB = None,
     prompt: o.Prompts = None, prompts: o.PromptFile = None, target: Target = None, against: Against = None,
     position: Position = -1, by: Grain = "head", offset: o.Offset = None, fold: o.Fold = True,
@@ -46,7 +47,9 @@ def compare(
     from mechview.residual.compare import compare as compare_sides
 
     to = output(out, format, json, quiet, force)
-    asked = dict(by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value)
+    asked = dict(
+        by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
+    )
     chance, read = {"seed": seed, "draws": draws}, []
     if (sets or paired) and (model is None or not sets):
         raise UsageError("--sets needs --model, and --paired needs --sets")
@@ -61,6 +64,8 @@ def compare(
             texts: list[Any] = Texts(prompt, None, None, False, bos).read(opened)
             read = [Texts(None, prompts, None, False, bos).table(opened, other)] if prompts else []
             texts += [item for one in read for item in _items(one, target)]
+            if stack is not None and not texts:
+                raise UsageError("weights are compared in every stack; --stack chooses one for passes over prompts")
             kept = {"offset": offset or 0, "fold": fold, **chance}
             found = compare_sides(opened, other, prompts=texts or None, **kept, **(asked if texts else {}))
     told: dict[str, Any] = asked | dict(

@@ -9,7 +9,7 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.output import Answer, emit, output, working
-from mechview.cli.stream_text import lens_text, resid_text
+from mechview.cli.stream_text import growth_text, lens_text, resid_text
 from mechview.errors import UsageError
 from mechview.manifest import manifest
 
@@ -25,9 +25,11 @@ Along = Annotated[
     str | None,
     typer.Option(
         "--direction",
-        help="Direction instead of a token: probe.npy, sae.safetensors:W_dec[12], L5H1.message.v0, L5.n12.out.",
+        help="Direction instead of a token: probe.npy, sae.safetensors:W_dec[12], L5H1.message.v0, L5.n12.out, "
+        "means:A.txt,B.txt@L1.post.",
     ),
 ]
+Growth = Annotated[bool, typer.Option("--growth", help="Norm and turning of the stream, point by point.")]
 Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 
@@ -35,7 +37,7 @@ Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 def resid(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
-    direction: Along = None, read: Read = "stream",
+    direction: Along = None, read: Read = "stream", growth: Growth = False,
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
@@ -50,15 +52,18 @@ def resid(
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         seen = traced(opened, Texts(prompt, None, ids, chat, bos))
-        if direction is not None:
-            found = _along(seen, direction, read, position, by, target or against or point != "final")
+        if growth:
+            found = _growth(seen, target or against or direction)
+        elif direction is not None:
+            found = _along(opened, seen, direction, read, position, by, target or against or point != "final")
         else:
             found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
-        bos=bos.value, direction=direction, read=read if direction else None,
+        bos=bos.value, direction=direction, read=read if direction else None, growth=growth,
     )  # fmt: skip
-    emit(Answer("contrib", found.frame, lambda: resid_text(found, top), lambda: manifest(opened, run, **told)), to)
+    text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
+    emit(Answer("depth" if growth else "contrib", found.frame, text, lambda: manifest(opened, run, **told)), to)
     return 0
 
 
@@ -104,12 +109,34 @@ def _rows(seen: Any, target: Any, against: Any, position: int, by: str, point: s
     return shares(seen, token_list(target), token_list(against), position, by, freeze=freeze, fold=fold)
 
 
-def _along(seen: Any, direction: str, read: str, position: int, by: str, more: Any) -> Any:
+def _along(model: Any, seen: Any, direction: str, read: str, position: int, by: str, more: Any) -> Any:
     from mechview.residual.directions import named_direction, shares_along
 
     if more:
         raise UsageError("--direction stands alone: leave out --target, --against and --point")
-    return shares_along(seen, named_direction(direction, seen.weights), position=position, by=by, read=read)  # type: ignore[arg-type]
+    named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
+    return shares_along(seen, named, position=position, by=by, read=read)  # type: ignore[arg-type]
+
+
+def _growth(seen: Any, more: Any) -> Any:
+    from mechview.residual.depth import depth
+
+    if more:
+        raise UsageError("--growth is of the whole stream: leave out --target, --against and --direction")
+    return depth(seen)
+
+
+def _means(model: Any, text: str) -> Any:
+    """`means:A,B@L1.post`: mean stream of the prompts of table or file B minus that of A, at their last position."""
+    from mechview.models.prompt_tables import prompt_table
+    from mechview.residual.directions import mean_direction
+
+    files, _, place = text.removeprefix("means:").rpartition("@")
+    a, comma, b = files.partition(",")
+    layer, dot, point = place.removeprefix("L").partition(".")
+    if not (comma and dot and layer.isdigit()):
+        raise UsageError(f"--direction {text} is no difference of means; write means:A.txt,B.txt@L1.post")
+    return mean_direction(model, prompt_table(a).texts, prompt_table(b).texts, layer=int(layer), point=point)
 
 
 def token_list(given: list[str] | None) -> list[str | int] | None:

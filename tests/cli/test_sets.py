@@ -97,3 +97,21 @@ def test_prompts_lists_the_tables_and_shows_one(cli):
     shown = cli("prompts", "facts").out
     assert "factual recall" in shown
     assert "The capital of France is" in shown
+
+
+def test_resid_along_a_difference_of_means_and_over_depth(cli, tmp_path, toy):
+    for name, texts in (("a.txt", "the man\nthe king\n"), ("b.txt", "the sea\n")):
+        (tmp_path / name).write_text(texts)
+    done = cli("resid", "-p", PROMPT, "--direction", f"means:{tmp_path}/a.txt,{tmp_path}/b.txt@L0.post", "--json")
+    named = mv.mean_direction(toy, ["the man", "the king"], ["the sea"], layer=0)
+    own = float(mv.trace(toy, PROMPT).stream_final[-1].double() @ named.vector)
+    assert done.json["rows"][0]["total"] == pytest.approx(own, rel=1e-6)
+    assert "no difference of means" in cli("resid", "-p", PROMPT, "--direction", "means:a@L1").err
+    said = cli("resid", "-p", PROMPT, "--growth", "--json").json["rows"]
+    assert {row["point"] for row in said} == set(mv.depth(mv.trace(toy, PROMPT)).points)
+    assert "norm at position 0" in cli("resid", "-p", PROMPT, "--growth").out
+
+
+def test_compare_says_which_stack_it_cannot_read(cli, t5_folder):
+    assert "--stack chooses one for passes" in cli("compare", t5_folder, t5_folder, "--stack", "encoder").err
+    assert "has no encoder" in cli("compare", PROMPT, PROMPT, "--model", "toy", "--stack", "encoder").err
