@@ -69,7 +69,7 @@ def load_trace(path: str | Path, model: Model) -> Trace:
 
 
 def from_cache(
-    cache: Mapping[str, Tensor], model: Model, tokens: Sequence[int] | str, logits: Tensor | None = None
+    cache: Any, model: Model, tokens: Sequence[int] | str, logits: Tensor | None = None
 ) -> Trace:
     """A trace from a TransformerLens `ActivationCache` of one prompt.
 
