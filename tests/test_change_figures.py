@@ -36,7 +36,7 @@ def test_the_strip_shows_both_prompts_and_marks_what_was_inserted(prompts, toy):
     assert np.isnan(strip.z[0][column])
     assert not np.isnan(strip.z[1][column])
     same = [n for n, mark in enumerate(marks) if mark == "="]
-    assert strip.z[0][same[0]] == 0.0  # before the first edit nothing differs
+    assert strip.z[0][same[0]] < 1e-3 * strip.z[0][same[-1]]  # before the first edit only the order of sums differs
     assert strip.z[0][same[-1]] > 0.0
 
 

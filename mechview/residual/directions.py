@@ -148,7 +148,7 @@ def _needed(name: str, weights: ModelWeights | HasWeights | None) -> ModelWeight
 
 def _of_head(name: str, match: re.Match[str], weights: ModelWeights) -> NamedDirection:
     side, which, number = match[4], match[5], int(match[6])
-    factors = head_factors(weights, layer=int(match[2]), head=int(match[3]), stack=STACKS[match[1]])
+    factors = head_factors(weights, layer=int(match[2]), head=int(match[3]), stack=STACKS[match[1]] or "decoder")
     at = 0 if factors.needs_offset else None
     low = factors.message if side == "message" else factors.pattern(at)
     U, S, Vh = low.svd()
