@@ -115,7 +115,7 @@ def _along(model: Any, seen: Any, direction: str, read: str, position: int, by: 
     if more:
         raise UsageError("--direction stands alone: leave out --target, --against and --point")
     named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
-    return shares_along(seen, named, position=position, by=by, read=read)  # type: ignore[arg-type]
+    return shares_along(seen, named, position=position, by=by, read=read)
 
 
 def _growth(seen: Any, more: Any) -> Any:

@@ -68,9 +68,7 @@ def load_trace(path: str | Path, model: Model) -> Trace:
     )  # fmt: skip
 
 
-def from_cache(
-    cache: Any, model: Model, tokens: Sequence[int] | str, logits: Tensor | None = None
-) -> Trace:
+def from_cache(cache: Any, model: Model, tokens: Sequence[int] | str, logits: Tensor | None = None) -> Trace:
     """A trace from a TransformerLens `ActivationCache` of one prompt.
 
     Args:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +40,6 @@ HEAD = re.compile(r"(E\.|X\.)?L(\d+)H(\d+)\.(message|pattern)\.([uv])(\d+)")
 NEURON = re.compile(r"(E\.)?L(\d+)\.n(\d+)\.(in|gate|out)")
 FILE = re.compile(r"(?P<path>.+?\.(?:npy|npz|safetensors|pt|pth|bin|json))(?::(?P<key>[^\[\]]+))?(?:\[(?P<row>\d+)\])?")
 STACKS: dict[str | None, Stack | None] = {None: None, "E.": "encoder", "X.": "cross"}
-Reading = Literal["stream", "final norm"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def mean_direction(
 
 
 def shares_along(
-    trace: Trace, direction: NamedDirection, *, position: int = -1, by: Grain = "head", read: Reading = "stream"
+    trace: Trace, direction: NamedDirection, *, position: int = -1, by: Grain = "head", read: str = "stream"
 ) -> Shares:
     """Shares of every component along a named direction, summing to the model's own value of it.
 
