@@ -7,7 +7,7 @@ import pytest
 
 import mechview as mv
 from mechview.errors import CheckError
-from mechview.figures import aligned_strip, delta_grid, growth_curves
+from mechview.figures import aligned_strip, delta_grid, growth_curves, plain_text
 
 A = "the man and the woman and the man"
 B = "the man and the old woman and the king"
@@ -26,7 +26,7 @@ def models(toy):
 def test_the_strip_shows_both_prompts_and_marks_what_was_inserted(prompts, toy):
     figure = prompts.figure()
     strip = figure.data[0]
-    shown = [[token.shown for token in mv.trace(toy, text).tokens] for text in (A, B)]
+    shown = [[plain_text(token.shown) for token in mv.trace(toy, text).tokens] for text in (A, B)]
     assert [[cell for cell in row if cell] for row in strip.text] == shown
     marks = [note.text for note in figure.layout.annotations]
     kinds = [pair.kind for pair in prompts.aligned.pairs]

@@ -47,10 +47,11 @@ def compare(
     from mechview.residual.compare import compare as compare_sides
 
     to = output(out, format, json, quiet, force)
-    asked = dict(
+    asked: dict[str, Any] = dict(
         by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
     )
-    chance, read = {"seed": seed, "draws": draws}, []
+    read: list[Any] = []
+    chance: dict[str, Any] = {"seed": seed, "draws": draws}
     if (sets or paired) and (model is None or not sets):
         raise UsageError("--sets needs --model, and --paired needs --sets")
     with working(f"comparing {a} and {b}", quiet) as run:

@@ -128,7 +128,9 @@ def _capture(tensors: Mapping[str, Tensor], backend: str) -> Capture:
             post[stack, int(rest[1])] = value
         else:
             grouped[kind].setdefault((stack, int(rest[1])), {})[rest[2]] = value
-    attention = {site: AttentionCapture(**{"scores": None, **held}) for site, held in grouped["attention"].items()}
+    attention = {
+        site: AttentionCapture(scores=held.pop("scores", None), **held) for site, held in grouped["attention"].items()
+    }
     mlp = {site: MlpCapture(**held) for site, held in grouped["mlp"].items()}
     return Capture(attention, mlp, post, tensors.get("logits"), backend)
 

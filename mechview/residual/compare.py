@@ -72,10 +72,10 @@ def compare(
         UsageError: sides that cannot stand together, or a quantity that does not exist between them.
     """
     question = Question(by, target, against, direction, position, bos, decoder, stack)
-    chance = {"offset": offset, "fold": fold, "draws": draws, "seed": seed}
+    chance: dict[str, Any] = {"offset": offset, "fold": fold, "draws": draws, "seed": seed}
     found = _compared(a, b, model, prompts, question, paired, chance)
-    sides = [side for side in (a, b) if isinstance(side, Trace) or _opened(side)] or [model]
-    told = {"a": a, "b": b} if sides == [model] else {}
+    sides: list[Any] = [side for side in (a, b) if isinstance(side, Trace) or _opened(side)] or [model]
+    told: dict[str, Any] = {"a": a, "b": b} if sides == [model] else {}
     told |= {"by": by, "target": target, "against": against, "direction": direction, "position": position, "bos": bos}
     told |= {"decoder": decoder, "stack": stack, "paired": paired, "prompts": prompts} | chance
     return replace(found, manifest=sides_manifest(*(side for side in sides if side is not None), **told))
@@ -120,7 +120,14 @@ def compare_positions(
         UsageError: a position that the prompt does not have.
     """
     question = Question(by, target, against, direction, stack=stack)
-    told = {"positions": (a, b), "by": by, "target": target, "against": against, "direction": direction, "stack": stack}
+    told: dict[str, Any] = {
+        "positions": (a, b),
+        "by": by,
+        "target": target,
+        "against": against,
+        "direction": direction,
+        "stack": stack,
+    }
     return replace(_positions(question.of(trace), a, b, question), manifest=sides_manifest(trace, **told))
 
 
