@@ -58,7 +58,7 @@ def compare(
         if model is not None:
             opened = open_model(model, revision_a, offline)
             read = [Texts(None, Path(side), None, False, bos).table(opened) for side in (a, b) if sets]
-            sides = [_items(one, target) for one in read] or [a, b]
+            sides: list[Any] = [_items(one, target) for one in read] or [a, b]
             found = compare_sides(*sides, model=opened, **asked, **(chance | {"paired": paired} if sets else {}))
         else:
             opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline)
@@ -70,7 +70,7 @@ def compare(
             kept = {"offset": offset or 0, "fold": fold, **chance}
             found = compare_sides(opened, other, prompts=texts or None, **kept, **(asked if texts else {}))
     told: dict[str, Any] = asked | dict(
-        verb="compare", a=a, b=b, model=model, sets=sets, paired=paired, revision_a=revision_a, revision_b=revision_b,
+        verb="compare", a=a, b=b, on_model=model, sets=sets, paired=paired, revision_a=revision_a, revision_b=revision_b,
         offset=offset, fold=fold, prompts=None if prompts is None else str(prompts), **chance,
     )  # fmt: skip
     emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
