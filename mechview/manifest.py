@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +27,8 @@ PACKAGES = ("torch", "transformers", "transformer-lens", "numpy", "pandas", "plo
 PROMPT_OPTIONS = ("--prompt", "--ids")
 SHORT = re.compile(r"-[qf]*p")  # -p alone or behind short options that take nothing, its text perhaps attached
 DROPPED = "[prompt not kept]"
+FEW = 8  # items of a list that is kept as it is
+DIGESTS: dict[tuple[tuple[str, int, int], ...], str] = {}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
 
 
@@ -63,20 +65,15 @@ def manifest(
         text_kept: whether the command line keeps the prompts that were written on it.
     """
     source = model.source
-    facts: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "mechview": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: package_version(name) for name in PACKAGES},
+    facts: dict[str, Any] = environment() | {
         "model": source.name,
         "source": source.kind,
         "revision": source.revision,
-        "weights_sha256": weights_digest(model) if hashed else None,
+        "weights_sha256": weights_digest(model.weights) if hashed else None,
         "tokenizer_sha256": tokenizer_digest(source.config_folder or source.folder),
         "shape": {name: value for name, value in vars(model.shape).items() if value is not None},
         "arguments": arguments,
-        "command": " ".join([Path(sys.argv[0]).name, *command_line(sys.argv[1:], text_kept)]),
+        "command": command(text_kept),
         "peak_memory_mb": peak_memory_mb(),
     }
     if run is not None:
@@ -104,6 +101,60 @@ def command_line(arguments: Sequence[str], text_kept: bool = True) -> list[str]:
     return said
 
 
+def sides_manifest(*sides: Any, hashed: bool = True, **arguments: Any) -> dict[str, Any]:
+    """The same facts about any number of models, opened weights or traces, each in `sides`."""
+    return environment() | {
+        "sides": [side_facts(side, hashed) for side in sides],
+        "arguments": {name: plain(value) for name, value in arguments.items()},
+        "command": command(),
+        "peak_memory_mb": peak_memory_mb(),
+    }
+
+
+def side_facts(side: Any, hashed: bool) -> dict[str, Any]:
+    """Model, revision and hash of one side."""
+    weights, source = getattr(side, "weights", side), getattr(side, "source", None)
+    named = source if hasattr(source, "kind") else None  # opened weights have a source of tensors instead
+    name = getattr(named, "name", None) or getattr(side, "model", None) or "weights"
+    return {
+        "model": name,
+        "source": getattr(named, "kind", "trace" if hasattr(side, "capture") else "weights"),
+        "revision": getattr(named or side, "revision", None),
+        "weights_sha256": weights_digest(weights) if hashed else None,
+        "shape": {key: value for key, value in vars(weights.shape).items() if value is not None},
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; of arrays and of texts in lists only how many and their sha256."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "detach"):
+        numbers = value.detach().cpu().double().numpy()
+        return {"shape": list(numbers.shape), "sha256": hashlib.sha256(numbers.tobytes()).hexdigest()}
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    items = list(value) if isinstance(value, Sequence) else [value]
+    if len(items) <= FEW and all(isinstance(item, str | int | float | None) for item in items):
+        return items
+    return {"n": len(items), "sha256": hashlib.sha256(repr(items).encode()).hexdigest()}
+
+
+def environment() -> dict[str, Any]:
+    """Versions and platform."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "mechview": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def command(text_kept: bool = True) -> str:
+    return " ".join([Path(sys.argv[0]).name, *command_line(sys.argv[1:], text_kept)])
+
+
 def package_version(name: str) -> str | None:
     try:
         return version(name)
@@ -111,10 +162,20 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def weights_digest(model: Any) -> str | None:
-    source = getattr(model.weights, "source", None)
-    digest = getattr(source, "digest", None)
-    return None if digest is None else str(digest())
+def weights_digest(weights: Any) -> str | None:
+    """sha256 of the weight files, read once as long as they do not change; None for a live module."""
+    source = getattr(getattr(weights, "whole", weights), "source", None)
+    digest, held = getattr(source, "digest", None), getattr(source, "files", None)
+    if digest is None:
+        return None
+    files = held if isinstance(held, list) else getattr(held, "files", [])
+    stats = [(path, path.stat()) for path in files]
+    key = tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    if not key:
+        return str(digest())
+    if key not in DIGESTS:
+        DIGESTS[key] = str(digest())
+    return DIGESTS[key]
 
 
 def tokenizer_digest(folder: Path | None) -> str | None:

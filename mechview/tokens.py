@@ -10,6 +10,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
+from mechview.errors import UsageError
+
 VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\0": "␀"}
 LONGEST = 40
 
@@ -84,6 +86,20 @@ def token_bytes(raw: str, tokenizer: Any) -> bytes | None:
         return None
     table = BYTE_OF_CHAR
     return bytes(table[char] for char in raw) if all(char in table for char in raw) else None
+
+
+def one_token(text: str, tokenizer: object) -> int:
+    """The id of a text that is one token.
+
+    Raises:
+        UsageError: it is several, or there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise UsageError("this model has no tokenizer that can be read; give target tokens by id")
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[operator]
+    if len(ids) != 1:
+        raise UsageError(f"{text!r} is {len(ids)} tokens, not one; choose one token (a leading space often matters)")
+    return int(ids[0])
 
 
 def _is_byte_level(tokenizer: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, export, lists, passes, stream, weights
+from mechview.cli import changes, export, lists, passes, stream, weights, why
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -61,6 +61,8 @@ for verb in (
     passes.attend,
     stream.resid,
     stream.lens,
+    why.why,
+    lists.prompts,
     changes.compare,
     changes.ablate,
     changes.patch,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,18 @@ class Texts:
         said: list[Any] = [in_template(model, text) for text in texts] if self.chat else texts
         return said + [parse_ids(ids) for ids in self.ids or ()]
 
+    def table(self, *models: Any) -> Any:
+        """The rows of the file or bundled table whose answers are one token in each of the models."""
+        from mechview.models.prompt_tables import prompt_table
+
+        found = prompt_table(self.file or "")
+        for model in models:
+            fitting = found.fitting(model)
+            found = replace(fitting, left_out=found.left_out + fitting.left_out)
+        if not self.chat:
+            return found
+        return replace(found, cases=tuple(_case_in_template(models[0], case) for case in found.cases))
+
 
 def parse_ids(text: str) -> list[int]:
     """Token ids separated by commas; brackets around them are allowed."""
@@ -42,34 +53,14 @@ def parse_ids(text: str) -> list[int]:
 
 
 def read_prompts(file: Path) -> list[str]:
-    """Prompts of a file, empty lines left out.
+    """Prompts of a bundled table (`ioi`, `facts`, `repeats`) or of a file, empty lines left out.
 
     Raises:
         PromptError: the file is not there, is not text, or holds no prompt.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise PromptError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{file} is not UTF-8 text (byte {error.start})") from None
-    numbered = [(n, line.removesuffix("\r")) for n, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        raise PromptError(f"{file} holds no prompt")
-    if file.suffix.lower() != ".jsonl":
-        return [line for _, line in numbered]
-    return [_json_prompt(line, f"{file}, line {n}") for n, line in numbered]
+    from mechview.models.prompt_tables import prompt_table
 
-
-def _json_prompt(line: str, where: str) -> str:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        raise PromptError(f"{where} is not JSON") from None
-    text = found.get("prompt", found.get("text")) if isinstance(found, dict) else found
-    if not isinstance(text, str):
-        raise PromptError(f'{where} has neither a "prompt" nor a "text"')
-    return text
+    return prompt_table(file).texts
 
 
 def in_template(model: Any, text: str) -> list[int]:
@@ -82,6 +73,11 @@ def in_template(model: Any, text: str) -> list[int]:
         return list(model.tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
     except Exception as error:  # templates are programs, and fail in as many ways
         raise PromptError(f"the chat template of {model.name} fails: {' '.join(str(error).split()[:20])}") from None
+
+
+def _case_in_template(model: Any, case: Any) -> Any:
+    corrupted = None if case.corrupted is None else in_template(model, case.corrupted)
+    return replace(case, prompt=in_template(model, case.prompt), corrupted=corrupted)
 
 
 def which_head(first: str | None, second: str | None, layer: int | None, head: int | None) -> tuple[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,8 +12,9 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import compare_text, effects_text, patching_text
-from mechview.cli.dry import show_cost
-from mechview.cli.output import Answer, emit, output, working
+from mechview.cli.dry import show_cost, show_set_cost
+from mechview.cli.output import Answer, Output, emit, output, working
+from mechview.cli.sets import effect_set_text, told_left_out
 from mechview.cli.stream import Against, Grain, Position, Target, Top, token_list
 from mechview.errors import UsageError
 from mechview.manifest import manifest
@@ -22,58 +26,93 @@ RevisionA = Annotated[str | None, typer.Option("--revision-a", help="Revision of
 RevisionB = Annotated[str | None, typer.Option("--revision-b", help="Revision of model B.")]
 Method = Annotated[str, typer.Option("--method", help="What replaces a component: zero, mean, resample.")]
 What = Annotated[str, typer.Option("--what", help="heads, attention, mlp or stream.")]
-Corrupted = Annotated[str, typer.Option("--corrupted", help="Second prompt, of the same number of tokens.")]
+Corrupted = Annotated[str | None, typer.Option("--corrupted", help="Second prompt, of the same number of tokens.")]
+Stream = Annotated[str | None, typer.Option("--stack", help="encoder or decoder of encoder-decoder models.")]
+Sets = Annotated[bool, typer.Option("--sets", help="With --model: A and B are tables or files of prompts.")]
+Paired = Annotated[bool, typer.Option("--paired", help="Prompt n of one set belongs to prompt n of the other.")]
+Draws = Annotated[int, typer.Option("--draws", min=1, help="Resamples of intervals and tests.")]
 
 
 def compare(
-    a: SideA, b: SideB, model: OnModel = None, revision_a: RevisionA = None, revision_b: RevisionB = None,
+    a: SideA, b: SideB, model: OnModel = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
+    revision_a: RevisionA = None, revision_b: RevisionB = None,
     prompt: o.Prompts = None, prompts: o.PromptFile = None, target: Target = None, against: Against = None,
     position: Position = -1, by: Grain = "head", offset: o.Offset = None, fold: o.Fold = True,
-    bos: o.BosChoice = o.Bos.auto, seed: o.Seed = 0, top: Top = 20, offline: o.Offline = False, out: o.Out = None,
-    format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
+    bos: o.BosChoice = o.Bos.auto, seed: o.Seed = 0, draws: Draws = 1000, top: Top = 20, offline: o.Offline = False,
+    out: o.Out = None, format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
     dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
-    """Two models (weights, and contributions on -p prompts), or with --model two prompts aligned by tokens."""
+    """Two models (weights, and contributions on prompts), or with --model two prompts, or two --sets of them.
+
+    A table of prompts with answers (--prompts ioi) gives each prompt its own target, unless --target is given.
+    """
     from mechview.residual.compare import compare as compare_sides
 
     to = output(out, format, json, quiet, force)
-    asked = dict(by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value)
+    asked: dict[str, Any] = dict(
+        by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
+    )
+    chance: dict[str, Any] = {"seed": seed, "draws": draws}
+    if (sets or paired) and (model is None or not sets):
+        raise UsageError("--sets needs --model, and --paired needs --sets")
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)
-            if dry_run:
-                return show_cost("compare", opened, [a, b], bos.value, run, to, by=by)
-            found = compare_sides(a, b, model=opened, **asked)  # type: ignore[arg-type]
+            read = [Texts(None, Path(side), None, False, bos).table(opened) for side in (a, b) if sets]
+            texts: list[Any] = _texts(read) or [a, b]
+            sides: list[Any] = [_items(one, target) for one in read] or [a, b]
+            kept = {"model": opened} | asked | (chance | {"paired": paired} if sets else {})
         else:
-            opened = open_model(a, revision_a, offline)
-            texts = Texts(prompt, prompts, None, False, bos).read(opened) or None
-            other = open_model(b, revision_b, offline)
-            if dry_run:
-                return show_cost("compare", opened, texts or [], bos.value, run, to, by=by, models=2)
-            kept = {"offset": offset or 0, "fold": fold, "seed": seed}
-            found = compare_sides(opened, other, prompts=texts, **kept, **(asked if texts else {}))  # type: ignore[arg-type]
+            opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline)
+            texts = Texts(prompt, None, None, False, bos).read(opened)
+            read = [Texts(None, prompts, None, False, bos).table(opened, other)] if prompts else []
+            items = texts + [item for one in read for item in _items(one, target)]
+            if stack is not None and not items:
+                raise UsageError("weights are compared in every stack; --stack chooses one for passes over prompts")
+            texts, sides = texts + _texts(read), [opened, other]
+            kept = {"prompts": items or None, "offset": offset or 0, "fold": fold} | chance | (asked if items else {})
+        if dry_run:
+            return show_cost("compare", opened, texts, bos.value, run, to, by=by, models=1 if model is not None else 2)
+        found = compare_sides(*sides, **kept)
     told: dict[str, Any] = asked | dict(
-        verb="compare", a=a, b=b, revision_a=revision_a, revision_b=revision_b, seed=seed
-    )
+        verb="compare", a=a, b=b, on_model=model, sets=sets, paired=paired, revision_a=revision_a, revision_b=revision_b,
+        offset=offset, fold=fold, prompts=None if prompts is None else str(prompts), **chance,
+    )  # fmt: skip
     emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
-    return 0
+    return max((told_left_out(one, quiet) for one in read), default=0)
+
+
+def _texts(tables: list[Any]) -> list[str]:
+    return [text for table in tables for text in table.texts]
+
+
+def _items(table: Any, target: Any) -> list[Any]:
+    """The rows with their own answers, or the texts alone where one target is asked of all."""
+    return table.texts if target is not None else list(table.cases)
 
 
 def ablate(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
-    method: Method = "zero", prompts: o.PromptFile = None, by: Grain = "head", top: Top = 20,
+    method: Method = "zero", prompts: o.PromptFile = None, by: Grain = "head", seed: o.Seed = 0, draws: Draws = 1000,
+    top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
     quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """Direct beside total effect of each component on a logit, and their difference (self-repair).
 
-    --prompts FILE gives the prompts that mean and resample take their replacements from.
+    With -p, --prompts gives those that mean and resample take their replacements from. Without, effects are means
+    over --prompts with intervals; a table such as ioi gives each prompt its target, and resamples its corrupted one.
     """
+    from mechview.residual.effect_sets import effects_over
     from mechview.residual.effects import effects
 
     to = output(out, format, json, quiet, force)
+    if prompts is not None and not (prompt or ids):
+        asked = dict(method=method, by=by, position=position, bos=bos.value, draws=draws, seed=seed)
+        opening = _Opening(model, revision, offline, device, dtype, chat, bos)
+        return _over_a_set("ablate", effects_over, opening, prompts, target, against, asked, top, to, dry_run)
     wanted = needed(target)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
@@ -91,16 +130,29 @@ def ablate(
 
 
 def patch(
-    corrupted: Corrupted, model: o.ModelName = "toy", prompt: o.Prompts = None, bos: o.BosChoice = o.Bos.auto,
-    target: Target = None, against: Against = None, position: Position = -1, what: What = "heads", top: Top = 20,
+    corrupted: Corrupted = None, model: o.ModelName = "toy", prompt: o.Prompts = None, prompts: o.PromptFile = None,
+    bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
+    what: What = "heads", seed: o.Seed = 0, draws: Draws = 1000, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
     quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
-    """Put values of the clean prompt (-p) into a run over the --corrupted one, a component at a time."""
+    """Put values of the clean prompt (-p) into a run over the --corrupted one, a component at a time.
+
+    With --prompts, a table that has corrupted prompts (ioi): means over its pairs, with intervals.
+    """
+    from mechview.residual.effect_sets import patch_over
     from mechview.residual.patching import patch as patch_in
 
     to = output(out, format, json, quiet, force)
+    if prompts is not None:
+        if prompt or corrupted is not None:
+            raise UsageError("--prompts brings its own clean and corrupted prompts: leave out -p and --corrupted")
+        asked = dict(what=what, position=position, bos=bos.value, draws=draws, seed=seed)
+        opening = _Opening(model, revision, offline, device, dtype, False, bos)
+        return _over_a_set("patch", patch_over, opening, prompts, target, against, asked, top, to, dry_run)
+    if corrupted is None:
+        raise UsageError("say what to patch into: --corrupted TEXT, or --prompts ioi for a table of pairs")
     wanted = needed(target)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
@@ -113,6 +165,36 @@ def patch(
     told: dict[str, Any] = dict(verb="patch", target=target, against=against, position=position, what=what)
     emit(Answer("patching", found.frame, lambda: patching_text(found, top), lambda: manifest(opened, run, **told)), to)
     return 0
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How the model and its prompts are to be read."""
+
+    model: str
+    revision: str | None
+    offline: bool
+    device: str
+    dtype: o.Dtype
+    chat: bool
+    bos: o.Bos
+
+
+def _over_a_set(
+    verb: str, measure: Callable[..., Any], how: _Opening, prompts: Path, target: Any, against: Any,
+    asked: dict[str, Any], top: int, to: Output, dry_run: bool,
+) -> int:  # fmt: skip
+    with working(f"running {how.model} on {prompts}", to.quiet) as run:
+        opened = open_model(how.model, how.revision, how.offline, how.device, how.dtype)
+        read = Texts(None, prompts, None, how.chat, how.bos).table(opened)
+        if dry_run:
+            wanted = {name: asked[name] for name in ("what", "by", "method") if name in asked}
+            return show_set_cost(verb, opened, read.cases, how.bos.value, run, to, **wanted)
+        found = measure(opened, read.cases, token_list(target), token_list(against), **asked)
+    told: dict[str, Any] = dict(verb=verb, prompts=str(prompts), target=target, against=against) | asked
+    text = lambda: effect_set_text(found, top)  # noqa: E731
+    emit(Answer("effect_sets", found.frame, text, lambda: manifest(opened, run, **told)), to)
+    return told_left_out(read, to.quiet)
 
 
 def needed(target: list[str] | None) -> Any:

@@ -22,6 +22,25 @@ def show_cost(verb: str, model: Any, prompts: Sequence[Any], bos: str, run: Any,
     return 0
 
 
+def show_set_cost(verb: str, model: Any, cases: Sequence[Any], bos: str, run: Any, to: Output, **asked: Any) -> int:
+    """The same for a verb that runs over a set, a case at a time."""
+    from mechview.manifest import manifest
+    from mechview.models.tracing import encode
+    from mechview.residual.cost import estimate_each
+
+    def of_case(case: Any) -> tuple[list[Any], dict[str, Any]]:
+        own = encode(model, case.prompt, bos)
+        other = [] if case.corrupted is None else [encode(model, case.corrupted, bos)]
+        if verb == "patch":
+            return [own, *other], asked
+        return [own], asked | {"donors": other if asked.get("method") == "resample" else []}
+
+    found = estimate_each(model, [of_case(case) for case in cases], verb)
+    about = lambda: manifest(model, run, hashed=False, verb=verb, dry_run=True)  # noqa: E731
+    emit(Answer("cost", found.frame, lambda: cost_text(found), about), to)
+    return 0
+
+
 def cost_text(found: Any) -> str:
     """Facts in units people use."""
     many = len(found.tokens)

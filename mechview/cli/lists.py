@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from mechview.cli.options import Force, Form, Json, Out, Quiet
 from mechview.cli.output import Answer, emit, output
@@ -12,6 +14,7 @@ from mechview.manifest import SCHEMA_VERSION
 from mechview.version import __version__
 
 COLUMNS = ("name", "kind", "size_mb", "licence", "revision", "checkpoints")
+PROMPT_COLUMNS = ("prompt", "target", "against", "corrupted")
 SCHEMA = ("table", "column", "dtype", "meaning")
 
 
@@ -33,6 +36,29 @@ def _listed(rows: list[tuple[Any, ...]]) -> str:
     return table(COLUMNS[:-1], [row[:-1] for row in rows]) + "".join(
         f"{row[0]} has checkpoints (--revision): {row[-1]}\n" for row in rows if row[-1]
     )
+
+
+def prompts(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table, or a file of the same form.")] = None,
+    out: Out = None, format: Form = None, json: Json = False, quiet: Quiet = False, force: Force = False,
+) -> int:  # fmt: skip
+    """Bundled tables of prompts and what each is for, or the rows of one; verbs read them with --prompts NAME."""
+    from mechview.models.prompt_tables import prompt_table, prompt_tables
+
+    to = output(out, format, json, quiet, force)
+    if name is None:
+        columns: tuple[str, ...] = ("name", "prompts", "purpose")
+        rows: list[tuple[Any, ...]] = [(n, len(prompt_table(n)), purpose) for n, purpose in prompt_tables().items()]
+        said = ""
+    else:
+        found = prompt_table(name)
+        columns = PROMPT_COLUMNS
+        rows = [(c.prompt, c.target, c.against, c.corrupted) for c in found]
+        said = f"{found.purpose}\n" + "".join(f"{column}: {meaning}\n" for column, meaning in found.columns.items())
+    text = lambda: said + table(columns, rows)  # noqa: E731
+    document = lambda: table_document([dict(zip(columns, row, strict=True)) for row in rows], ABOUT, "prompts")  # noqa: E731
+    emit(Answer("prompts", lambda: _frame(columns, rows), text, lambda: ABOUT, document=document), to)
+    return 0
 
 
 def schema(out: Out = None, format: Form = None, json: Json = False, quiet: Quiet = False, force: Force = False) -> int:

@@ -65,7 +65,10 @@ Offline = Annotated[bool, _option("--offline", "Never ask the network.")]
 
 Prompts = Annotated[list[str] | None, _option("-p --prompt", "Text to run; repeatable.", "TEXT")]
 PromptFile = Annotated[
-    Path | None, _option("--prompts", "File of prompts: one a line, or .jsonl with prompt or text.", "FILE")
+    Path | None,
+    _option(
+        "--prompts", "File of prompts (one a line, .jsonl, .csv), or a bundled table: ioi, facts, repeats.", "FILE"
+    ),
 ]
 Ids = Annotated[list[str] | None, _option("--ids", "A prompt as token ids, 1,2,3; repeatable.", "IDS")]
 Chat = Annotated[bool, _option("--chat", "Put each prompt into the model's chat template.")]

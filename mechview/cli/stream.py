@@ -10,7 +10,7 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.dry import show_cost
 from mechview.cli.output import Answer, emit, output, working
-from mechview.cli.stream_text import lens_text, resid_text
+from mechview.cli.stream_text import growth_text, lens_text, resid_text
 from mechview.errors import UsageError
 from mechview.manifest import manifest
 
@@ -22,12 +22,23 @@ Position = Annotated[int, typer.Option("--position", help="Position read; -1 is 
 Grain = Annotated[str, typer.Option("--by", help="layer, head, source, neuron, expert or bias.")]
 Freeze = Annotated[str, typer.Option("--freeze", help="own: each position's own norm scale; none: unscaled.")]
 Point = Annotated[str, typer.Option("--point", help="final, or a place such as L1.pre, L1.mid, L1.post.")]
+Along = Annotated[
+    str | None,
+    typer.Option(
+        "--direction",
+        help="Direction instead of a token: probe.npy, sae.safetensors:W_dec[12], L5H1.message.v0, L5.n12.out, "
+        "means:A.txt,B.txt@L1.post.",
+    ),
+]
+Growth = Annotated[bool, typer.Option("--growth", help="Norm and turning of the stream, point by point.")]
+Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 
 
 def resid(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
+    direction: Along = None, read: Read = "stream", growth: Growth = False,
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
@@ -35,8 +46,8 @@ def resid(
 ) -> int:  # fmt: skip
     """What each component added to the residual stream of a prompt, and that it adds up.
 
-    With --target the rows are shares of its logit (minus --against) at one position; without, the size of
-    every row at every position. The completeness error stands in every table.
+    With --target the rows are shares of its logit (minus --against) at one position, with --direction shares along
+    that vector; without either, the size of every row at every position. The completeness error stands in every table.
     """
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
@@ -45,12 +56,18 @@ def resid(
         if dry_run:
             return show_cost("resid", opened, [asked_for(opened, texts)], bos.value, run, to, by=by, target=target)
         seen = traced(opened, texts)
-        found = _rows(seen, target, against, position, by, point, freeze, fold)
+        if growth:
+            found = _growth(seen, target or against or direction)
+        elif direction is not None:
+            found = _along(opened, seen, direction, read, position, by, target or against or point != "final")
+        else:
+            found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
-        bos=bos.value,
+        bos=bos.value, direction=direction, read=read if direction else None, growth=growth,
     )  # fmt: skip
-    emit(Answer("contrib", found.frame, lambda: resid_text(found, top), lambda: manifest(opened, run, **told)), to)
+    text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
+    emit(Answer("depth" if growth else "contrib", found.frame, text, lambda: manifest(opened, run, **told)), to)
     return 0
 
 
@@ -105,6 +122,36 @@ def _rows(seen: Any, target: Any, against: Any, position: int, by: str, point: s
     if point != "final":
         raise UsageError("shares of a logit are taken at the final stream; leave out --point")
     return shares(seen, token_list(target), token_list(against), position, by, freeze=freeze, fold=fold)
+
+
+def _along(model: Any, seen: Any, direction: str, read: str, position: int, by: str, more: Any) -> Any:
+    from mechview.residual.directions import named_direction, shares_along
+
+    if more:
+        raise UsageError("--direction stands alone: leave out --target, --against and --point")
+    named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
+    return shares_along(seen, named, position=position, by=by, read=read)
+
+
+def _growth(seen: Any, more: Any) -> Any:
+    from mechview.residual.depth import depth
+
+    if more:
+        raise UsageError("--growth is of the whole stream: leave out --target, --against and --direction")
+    return depth(seen)
+
+
+def _means(model: Any, text: str) -> Any:
+    """`means:A,B@L1.post`: mean stream of the prompts of table or file B minus that of A, at their last position."""
+    from mechview.models.prompt_tables import prompt_table
+    from mechview.residual.directions import mean_direction
+
+    files, _, place = text.removeprefix("means:").rpartition("@")
+    a, comma, b = files.partition(",")
+    layer, dot, point = place.removeprefix("L").partition(".")
+    if not (comma and dot and layer.isdigit()):
+        raise UsageError(f"--direction {text} is no difference of means; write means:A.txt,B.txt@L1.post")
+    return mean_direction(model, prompt_table(a).texts, prompt_table(b).texts, layer=int(layer), point=point)
 
 
 def token_list(given: list[str] | None) -> list[str | int] | None:

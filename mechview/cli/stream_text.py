@@ -42,6 +42,17 @@ def _ledger_text(found: Any, frame: Any, top: int) -> str:
     return table(columns, rows, title) + check
 
 
+def growth_text(found: Any) -> str:
+    """Means over positions after the first, point by point, and the norm of the first."""
+    frame = found.frame()
+    later, first = frame[~frame["first"]], frame[frame["first"]].set_index("point")
+    shown = ["norm", "added", "cos_before", "cos_final"]
+    means = later.groupby("point", sort=False, observed=True)[shown].mean()
+    rows = [(p, *(means.loc[p] if len(later) else [None] * len(shown)), first.loc[p, "norm"]) for p in found.points]
+    columns = ("point", "norm", "added", "cosine to before", "cosine to the end", "norm at position 0")
+    return table(columns, rows, "the stream over depth: means over positions after the first")
+
+
 def lens_text(found: Any, position: int) -> str:
     """One position's readings, point by point."""
     frame, length = found.frame(), found.top.shape[1]

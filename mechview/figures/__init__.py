@@ -8,6 +8,9 @@ title; a masked cell is left empty.
 from mechview.figures.attention import attention_map
 from mechview.figures.attribution import mean_shares, shares_by_position
 from mechview.figures.changes import direct_and_total, largest_changes, patched
+from mechview.figures.comparison import aligned_strip, delta_grid
+from mechview.figures.depth import growth_curves
+from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
@@ -15,8 +18,12 @@ from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
     "TEMPLATE",
+    "aligned_strip",
     "attention_map",
+    "delta_grid",
     "direct_and_total",
+    "effect_intervals",
+    "growth_curves",
     "head_grid",
     "largest_changes",
     "lens_trajectory",

@@ -14,11 +14,6 @@ from mechview.results import figure_of
 MOST = 24
 
 
-@figure_of("Comparison")
-def _comparison(comparison: Any) -> go.Figure:
-    return largest_changes(comparison.frame(), comparison.leading, comparison.identical)
-
-
 @figure_of("Effects")
 def _effects(effects: Any) -> go.Figure:
     return direct_and_total(effects.frame())

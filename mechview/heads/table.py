@@ -21,6 +21,7 @@ from mechview.errors import HeadError
 from mechview.factors import HeadFactors, layer_factors
 from mechview.heads.labels import head_pairs
 from mechview.lowrank import LowRank
+from mechview.manifest import sides_manifest
 from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
 from mechview.reprs import short_repr
 from mechview.results import Result
@@ -95,6 +96,10 @@ def head_table(
         parity: errors to stand beside the heads, from `mv.parity`.
     """
     source = getattr(weights, "source", None)
+    told = sides_manifest(
+        weights, hashed=layers is None and heads is None, layers=layers, heads=heads, stack=stack, fold=fold,
+        offset=offset, seed=seed,
+    )  # fmt: skip
     weights = weights_of(weights)
     kept = None if heads is None else head_pairs(heads)
     wanted = _wanted(weights.shape, layers, kept)
@@ -113,6 +118,7 @@ def head_table(
         nulls=rank_nulls(weights.shape.d_model, weights.shape.d_head, generator.initial_seed()),
         folded=fold,
         dtype=dtype,
+        manifest=told,
     )
 
 

@@ -48,6 +48,17 @@ def capture_bridge(bridge: Any, weights: NamedWeights, ids: Tensor) -> Capture:
     layout = weights.layout
     wanted = {f"blocks.{layer}.{name}" for layer in range(weights.shape.n_layers) for name in hook_names(layout)}
     logits, cache = bridge.run_with_cache(ids[None], names_filter=sorted(wanted))
+    return capture_of_cache(cache, weights, logits)
+
+
+def capture_of_cache(cache: Any, weights: NamedWeights, logits: Tensor | None) -> Capture:
+    """What a cache of one prompt holds, with or without its batch axis.
+
+    Raises:
+        ModelError: a hook that the ledger needs is not in it, or it holds several prompts.
+    """
+    layout = weights.layout
+    wanted = {f"blocks.{layer}.{name}" for layer in range(weights.shape.n_layers) for name in hook_names(layout)}
     missing = sorted(name for name in wanted if name not in cache)
     if missing:
         raise ModelError(f"TransformerLens did not fire {missing[0]} for {weights.shape.family}: nothing is guessed")
@@ -55,12 +66,20 @@ def capture_bridge(bridge: Any, weights: NamedWeights, ids: Tensor) -> Capture:
     attention: dict[Site, AttentionCapture] = {}
     mlp: dict[Site, MlpCapture] = {}
     post: dict[Site, Tensor] = {}
+    batched = cache["blocks.0.hook_resid_pre"].ndim == 3
     for layer in range(weights.shape.n_layers):
-        hooks = {name: cache[f"blocks.{layer}.{name}"][0] for name in hook_names(layout)}
+        hooks = {name: _one(cache[f"blocks.{layer}.{name}"], batched) for name in hook_names(layout)}
         attention[stack, layer] = _attention(hooks)
         mlp[stack, layer] = MlpCapture(hooks[middle_hook(layout)], hooks[layout.bridge_mlp])
         post[stack, layer] = hooks["hook_resid_post"]
-    return Capture(attention, mlp, post, logits[0], "TransformerLens bridge")
+    own = None if logits is None else _one(logits, logits.ndim == 3)
+    return Capture(attention, mlp, post, own, "TransformerLens bridge")
+
+
+def _one(values: Tensor, batched: bool) -> Tensor:
+    if batched and len(values) != 1:
+        raise ModelError(f"the cache holds {len(values)} prompts: give one at a time")
+    return values[0] if batched else values
 
 
 def middle_hook(layout: Layout) -> str:

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from mechview.errors import ModelError, UnsupportedError
+from mechview.models.adapters import is_adapted, plain_module
 from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
 from mechview.models.devices import checked_device
 from mechview.models.experts import file_tensors
-from mechview.models.modules import ModuleTensors, choose_eager, has_head, quiet_library, shared_copy
+from mechview.models.modules import ModuleTensors, choose_eager, has_head, own_hooks, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights, block_path
 from mechview.models.shape import refused_pass
 from mechview.models.spec import Source, resolve
@@ -144,16 +145,23 @@ def load(
     )
 
 
-def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None) -> Model:
+def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = None, adapter: bool = True) -> Model:
     """A live Hugging Face module, which stays exactly as it is: mechview works on a structure copy.
 
     The copy shares the module's storage, so later training steps show in it; nothing is ever written. Hooks on
     the module do not fire in mechview's passes (a warning says so), and parameters that are replaced, moved or
     cast after wrapping are an error: wrap again.
 
+    Args:
+        adapter: of a peft model: with its active adapters merged into a copy of the weights they change, as they are
+            now; False for the model without them.
+
     Raises:
         ModelError: not a Hugging Face model. UnsupportedError: an architecture out of reach.
     """
+    if is_adapted(module):
+        module, said = plain_module(module, adapter)
+        name = name or said
     if not hasattr(module, "config"):
         raise ModelError(f"{type(module).__name__} is not a Hugging Face model: it has no configuration")
     if own_hooks(module):
@@ -253,14 +261,6 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
     check_finite(module)
     choose_eager(module)
     return module.eval().to(device)
-
-
-def own_hooks(module: nn.Module) -> bool:
-    """Whether somebody has put forward hooks on a module; those the library itself installs do not count."""
-    hooks = [
-        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-    ]
-    return any(not str(getattr(hook, "__module__", "")).startswith(("transformers.", "accelerate.")) for hook in hooks)
 
 
 def check_finite(module: nn.Module) -> nn.Module:

@@ -110,6 +110,14 @@ def has_head(module: nn.Module) -> bool:
     return finder is not None and finder() is not None
 
 
+def own_hooks(module: nn.Module) -> bool:
+    """Whether somebody has put forward hooks on a module; those the library itself installs do not count."""
+    hooks = [
+        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    ]
+    return any(not str(getattr(hook, "__module__", "")).startswith(("transformers.", "accelerate.")) for hook in hooks)
+
+
 @contextmanager
 def quiet_library() -> Iterator[None]:
     """The library's own progress bars off: they would mix with results, and with mechview's progress."""

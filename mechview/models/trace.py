@@ -7,6 +7,7 @@ families that have one applied at that position's own scale, and without the out
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -43,6 +44,19 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({self.model!r}, {len(self.tokens)} tokens, from {self.capture.backend})"
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write this trace to a `.safetensors` file; `Trace.load(path, model)` reads it."""
+        from mechview.models.saved import save_trace
+
+        return save_trace(self, path, force=force)
+
+    @staticmethod
+    def load(path: str | Path, model: Any) -> Trace:
+        """Read a trace that this model made."""
+        from mechview.models.saved import load_trace
+
+        return load_trace(path, model)
 
     @property
     def stack(self) -> Stack:

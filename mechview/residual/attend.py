@@ -20,7 +20,7 @@ from mechview.models.norms import norm_scale
 from mechview.models.positions import position_bias, visible
 from mechview.models.scores import head_scale, project
 from mechview.models.trace import Trace, as_trace
-from mechview.models.weights import AttentionWeights
+from mechview.models.weights import AttentionWeights, Stack
 from mechview.residual.ledger import ledger
 from mechview.residual.rows import Grain
 from mechview.results import Result, check_count
@@ -51,17 +51,29 @@ class ScoreLedger(Result):
 
 
 def score_ledger(
-    trace: Trace | Any, *, layer: int, head: int, query: int = -1, key: int = 0, by: Grain = "head"
+    trace: Trace | Any,
+    *,
+    layer: int,
+    head: int,
+    query: int = -1,
+    key: int = 0,
+    by: Grain = "head",
+    stack: Stack | None = None,
 ) -> ScoreLedger:
     """The score of one head at one (query, key) pair, split over pairs of components.
 
+    Args:
+        stack: `encoder` for a head of the encoder of an encoder-decoder model, whose tokens positions then count.
+
     Raises:
-        UsageError: positions outside the prompt, or a masked pair.
+        UsageError: positions outside the prompt, a masked pair, or a cross-attention head.
     """
-    stack = as_trace(trace).stack
+    stack = stack or as_trace(trace).stack
+    if stack == "cross":
+        raise UsageError("a cross-attention score has its two sides in two streams: it is not split over one ledger")
     weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
-    query, key = _checked(trace, weights, query, key)
-    factors = factor_head(weights, head, fold=True)
+    query, key = _checked(len(seen.reads), weights, query, key)
+    factors = factor_head(weights, head, True, len(trace.weights.shape.stacks) > 1)
     rows = ledger(trace, by, (layer, "pre"), stack=stack)
     rho = norm_scale(seen.stream.double(), weights.norm)
     parts = rows.values.double() / rho
@@ -74,7 +86,7 @@ def score_ledger(
         weights.position_bias, torch.arange(len(seen.reads)), torch.arange(len(seen.source)), weights.scale
     )
     added = 0.0 if bias is None else float(bias[head, query, key])
-    total = _own_score(trace, layer, head, query, key, weights)
+    total = _own_score(trace, layer, head, query, key, weights, stack)
     found = float(values.sum()) + added
     return ScoreLedger(
         trace=trace,
@@ -104,13 +116,14 @@ def _frozen(weights: AttentionWeights, reads: Tensor, head: int, query: int, key
     return float(q * k)
 
 
-def _own_score(trace: Trace, layer: int, head: int, query: int, key: int, weights: AttentionWeights) -> float:
-    score = trace.layer_scores(layer)[head, query, key].double()
+def _own_score(
+    trace: Trace, layer: int, head: int, query: int, key: int, weights: AttentionWeights, stack: Stack
+) -> float:
+    score = trace.layer_scores(layer, stack)[head, query, key].double()
     return float(score if weights.softcap is None else weights.softcap * torch.atanh(score / weights.softcap))
 
 
-def _checked(trace: Trace, weights: AttentionWeights, query: int, key: int) -> tuple[int, int]:
-    length = len(trace.tokens)
+def _checked(length: int, weights: AttentionWeights, query: int, key: int) -> tuple[int, int]:
     for name, position in (("query", query), ("key", key)):
         if not -length <= position < length:
             raise UsageError(f"{name} position {position} does not exist: the prompt has positions 0 to {length - 1}")

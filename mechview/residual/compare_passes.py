@@ -16,7 +16,6 @@ import numpy as np
 from mechview.errors import UsageError
 from mechview.models.load import Model
 from mechview.models.trace import Trace
-from mechview.models.tracing import trace
 from mechview.residual.align import DIFFERENT_TOKENIZERS, Pair, one_vocabulary
 from mechview.residual.compare_rows import Comparison, Question, Row, alike, position_in, relative_to
 from mechview.residual.compare_sets import Item, cases_of, common_question
@@ -51,7 +50,7 @@ def compare_passes(a: Model, b: Model, prompts: Sequence[Item], question: Questi
         if isinstance(case.prompt, Trace):
             raise UsageError("a trace was run by one model already: give two models their prompts as text or ids")
         own = question if case.target is None else replace(question, target=case.target, against=case.against)
-        traces = [trace(model, case.prompt, bos=question.bos) for model in (a, b)]
+        traces = [question.passed(model, case.prompt) for model in (a, b)]
         found.append(_one(traces[0], traces[1], own))
     rows, method, notes = _together(found, question.quantity, draws, seed)
     return Passes(

@@ -20,8 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UsageError
+from mechview.models.load import Model
+from mechview.models.one_stack import encoder_side
 from mechview.models.trace import Trace
-from mechview.models.tracing import Bos, Prompt
+from mechview.models.tracing import Bos, Prompt, trace
 from mechview.models.weights import ModelWeights, Stack
 from mechview.residual.align import Alignment
 from mechview.residual.readout import Target
@@ -47,6 +49,8 @@ class Question:
     direction: Float[Tensor, "d_model"] | None = None
     position: int = -1
     bos: Bos = "auto"
+    decoder: Prompt | None = None
+    stack: Stack | None = None
 
     def __post_init__(self) -> None:
         if self.by not in GRAINS:
@@ -57,23 +61,30 @@ class Question:
                 "compare by head or by layer, then read ledger(trace, by='neuron') of each side"
             )
 
+        if self.stack == "cross":
+            raise UsageError("cross-attention writes into the decoder's stream: compare the decoder")
+        if self.stack not in (None, "encoder", "decoder"):
+            raise UsageError(f"stack={self.stack!r} has no stream to compare; use encoder or decoder")
         if self.target is not None and self.direction is not None:
             raise UsageError("give a target token or a direction, one of the two")
         if self.against is not None and self.target is None:
             raise UsageError("against= needs a target: the difference of two logits is asked for")
 
+    def of(self, seen: Trace) -> Trace:
+        """The pass, or the encoder's part of it, if that is what is compared."""
+        if self.stack == "encoder":
+            return encoder_side(seen)
+        if self.stack is not None and self.stack not in seen.weights.shape.stacks:
+            raise UsageError(f"this {seen.weights.shape.family} has no {self.stack}")
+        return seen
+
+    def passed(self, model: Model, prompt: Prompt) -> Trace:
+        """A pass over a prompt, as it is compared."""
+        return self.of(trace(model, prompt, bos=self.bos, decoder=self.decoder))
+
     @property
     def quantity(self) -> Literal["share", "norm"]:
         return "norm" if self.target is None and self.direction is None else "share"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A prompt of a set with its own target: the answer, and what it is held against."""
-
-    prompt: Prompt | Trace
-    target: Target | None = None
-    against: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ class Comparison(Result):
     `leading` are the quantities that `ranked` uses, on their `delta` or `rel`. `aligned` is how two prompts
     were aligned, `asked` the pair of positions that a target was read at, `totals` the model's own value of
     it on each side, `error` the largest completeness error of both. `method` says how intervals and p values
-    were made, `notes` what a reader must know.
+    were made, `notes` what a reader must know, `tokens` both prompts as they are shown.
     """
 
     kind: Comparing
@@ -141,6 +152,7 @@ class Comparison(Result):
     error: float = 0.0
     method: str = ""
     notes: tuple[str, ...] = ()
+    tokens: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def of(self, quantity: str) -> tuple[Row, ...]:
         """The rows of one quantity.

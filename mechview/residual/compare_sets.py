@@ -15,9 +15,11 @@ import torch
 
 from mechview.errors import UsageError
 from mechview.models.load import Model
+from mechview.models.one_stack import prefixed, stack_prefix
+from mechview.models.prompt_tables import Case
 from mechview.models.trace import Trace
-from mechview.models.tracing import Prompt, trace
-from mechview.residual.compare_rows import Case, Comparison, Question, Row, placer, position_in, relative_to
+from mechview.models.tracing import Prompt
+from mechview.residual.compare_rows import Comparison, Question, Row, placer, position_in, relative_to
 from mechview.residual.compare_statistics import Tested, mean_differences
 from mechview.residual.compare_traces import caps_note, groups_of
 from mechview.residual.shares import shares
@@ -85,10 +87,10 @@ def columns(cases: Iterable[Case], model: Model | None, question: Question, name
 
 def passed(prompt: Prompt | Trace, model: Model | None, question: Question) -> Trace:
     if isinstance(prompt, Trace):
-        return prompt
+        return question.of(prompt)
     if model is None:
         raise UsageError("prompts need a model to run them: give model=")
-    return trace(model, prompt, bos=question.bos)
+    return question.passed(model, prompt)
 
 
 def column(seen: Trace, question: Question) -> Column:
@@ -122,12 +124,12 @@ def set_rows(
     names: Sequence[str], quantity: str, a: Array, b: Array, found: Tested, first: Trace, aligned: str
 ) -> Iterator[Row]:
     """One row per component: means of both sides and what was tested."""
-    place = placer(first.weights)
+    place, prefix = placer(first.weights), stack_prefix(first)
     means = a.mean(1).tolist(), b.mean(1).tolist()
     tests = (each.tolist() for each in (found.delta, found.lo, found.hi, found.p, found.p_adjusted))
     for name, side_a, side_b, delta, lo, hi, p, adjusted in zip(names, *means, *tests, strict=True):
         yield Row(
-            name, quantity, side_a, side_b, delta, relative_to(delta, side_a), **place(name),
+            prefixed(name, prefix), quantity, side_a, side_b, delta, relative_to(delta, side_a), **place(name),
             lo=lo, hi=hi, p=p, p_adjusted=adjusted, aligned=aligned,
         )  # fmt: skip
 

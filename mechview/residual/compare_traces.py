@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mechview.checks import relative
 from mechview.errors import UsageError
+from mechview.models.one_stack import prefixed, stack_prefix
 from mechview.models.trace import Trace
 from mechview.residual.align import Alignment, Pair, align, align_tokens
 from mechview.residual.compare_rows import (
@@ -107,6 +108,7 @@ def compared(
     return Comparison(
         kind=kind, model_a=a.model, model_b=b.model, by=question.by, rows=tuple(rows), identical=identical,
         leading=(leading,), aligned=aligned, asked=asked, totals=totals, error=max(errors),
+        tokens=(tuple(t.shown for t in a.tokens), tuple(t.shown for t in b.tokens)),
         notes=tuple(note for note in ("identical" if identical else "", *notes) if note),
     )  # fmt: skip
 
@@ -189,7 +191,7 @@ class _Meeting:
         aligned = pair.kind if partner.aligned == "same" else partner.aligned
         place = self.place_b if partner.a is None else self.place_a
         return Row(
-            partner.component, quantity, side_a, side_b, delta, relative_to(delta, reference),
+            prefixed(partner.component, stack_prefix(self.a)), quantity, side_a, side_b, delta, relative_to(delta, reference),
             **place(partner.component), position_a=pair.a, position_b=pair.b, aligned=aligned,
         )  # fmt: skip
 

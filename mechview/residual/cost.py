@@ -9,7 +9,7 @@ libraries besides (about 0.5 GB). One prompt is run at a time, so peak bytes fol
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mechview.errors import UsageError
@@ -141,6 +141,20 @@ def estimate(model: Model, prompts: Sequence[Sequence[int]], verb: str = "resid"
         trace_bytes=plan.traces, transient_bytes=plan.moment, answer_bytes=plan.answer,
         peak_bytes=weights + plan.traces + max(plan.moment, plan.answer), model=model.name,
         revision=model.source.revision,
+    )  # fmt: skip
+
+
+def estimate_each(model: Model, runs: Sequence[tuple[Sequence[Sequence[int]], dict[str, Any]]], verb: str) -> Cost:
+    """The same for a verb that runs once for each case of a set: passes add up, memory is that of the largest case.
+
+    Args:
+        runs: of each case its prompts, and what changes its cost.
+    """
+    found = [estimate(model, prompts, verb, **asked) for prompts, asked in runs]
+    largest = max(found, key=lambda cost: cost.peak_bytes)
+    return replace(
+        largest, tokens=tuple(n for cost in found for n in cost.tokens), passes=sum(cost.passes for cost in found),
+        flops=sum(cost.flops for cost in found),
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechview.errors import PromptError, UnsupportedError, UsageError
+from mechview.errors import UnsupportedError, UsageError
 from mechview.models.capture import AttentionCapture
 from mechview.models.intervene import BATCH, Replacement, changed_passes, recorded
 from mechview.models.load import Model
@@ -31,16 +31,15 @@ from mechview.residual.components import (
     Named,
     component,
     components_of,
-    mean_values,
     metric_of,
     put_back,
     value_of,
 )
+from mechview.residual.donors import Donors, checked_positions, donors_of
 from mechview.residual.readout import Target, logit_direction
 from mechview.residual.rows import mlp_added
 from mechview.results import Result, check_count
 
-METHODS = ("zero", "mean", "resample")
 SIGN = (
     "direct: along the metric with norms frozen; total: metric of the clean pass less that of the ablated one; "
     "difference = direct - total, positive where later components make up for the loss"
@@ -99,7 +98,7 @@ def effects(
     components: Sequence[Named] | None = None,
     position: int = -1,
     method: str = "zero",
-    prompts: Sequence[Prompt] | None = None,
+    prompts: Sequence[Prompt] | Donors | None = None,
     by: str = "head",
     *,
     positions: Sequence[int] | None = None,
@@ -121,6 +120,7 @@ def effects(
             position, effects averaged over them.
         by: `head` (heads and MLPs) or `layer` (attention layers and MLPs).
         positions: where the component is ablated, in its own stack's tokens; everywhere unless given.
+            Prompts that serve many calls can be prepared once: `donors_of`.
         per_position: take the mean at each position by itself; the prompts must then be of one length.
 
     Raises:
@@ -128,12 +128,14 @@ def effects(
     """
     base = recorded(model, prompt, bos=bos, decoder=decoder)
     metric = metric_of(base, target, against, position)
-    donors = _donors(model, base, method, prompts, per_position, decoder, bos)
+    donors = prompts if isinstance(prompts, Donors) else donors_of(
+        model, method, prompts, per_position=per_position, decoder=decoder, bos=bos, like=base
+    )  # fmt: skip
     parts = _chosen(model, components, by)
     exchanges = [
         [Replacement(part.place, value, part.head, checked_positions(positions, base, part.stack)) for value in values]
         for part in parts
-        if (values := _values(donors, part, base, method, per_position))
+        if (values := donors.values(part, base))
     ]
     rows = [[replacement] for found in exchanges for replacement in found]
     measured = changed_passes(model, base, [put_back(base, model.shape), *rows], metric, batch_size=batch_size)
@@ -149,7 +151,7 @@ def effects(
         error=error,
         metric=metric.name,
         position=metric.position,
-        method=method,
+        method=donors.method,
         notes=(SIGN, *notes),
         model=base.model,
         revision=base.revision,
@@ -236,64 +238,3 @@ def _chosen(model: Model, components: Sequence[Named] | None, by: str) -> tuple[
     if not components:
         raise UsageError("there are no components to ablate")
     return tuple(component(model.shape, named) for named in components)
-
-
-def checked_positions(positions: Sequence[int] | None, base: Trace, stack: Stack) -> tuple[int, ...] | None:
-    """Positions of a stack's own tokens counted from 0.
-
-    Raises:
-        UsageError: a position that the prompt does not have.
-    """
-    if positions is None:
-        return None
-    length = len(base.tokens_of(stack)[0])
-    outside = next((n for n in positions if not -length <= n < length), None)
-    if outside is not None:
-        raise UsageError(f"position {outside} does not exist: the prompt has positions 0 to {length - 1}")
-    return tuple(n % length for n in positions)
-
-
-def _donors(
-    model: Model,
-    base: Trace,
-    method: str,
-    prompts: Sequence[Prompt] | None,
-    fits: bool,
-    decoder: Prompt | None,
-    bos: Bos,
-) -> list[Trace]:
-    """Passes over the prompts that replacements come from."""
-    if method not in METHODS:
-        raise UsageError(f"method={method!r} is not an ablation; choose one of {', '.join(METHODS)}")
-    if (method == "zero") != (prompts is None):
-        raise UsageError(f"{method} ablation {'takes no' if method == 'zero' else 'needs'} prompts")
-    if fits and method != "mean":
-        raise UsageError(f"per_position belongs to mean ablation, not to {method}")
-    if prompts is not None and (isinstance(prompts, str) or not prompts):
-        raise UsageError("prompts is a list of at least one prompt, not one text")
-    traces = [recorded(model, prompt, bos=bos, decoder=decoder) for prompt in prompts or ()]
-    if method == "resample" or fits:
-        for other in traces:
-            check_same_length(base, other)
-    return traces
-
-
-def check_same_length(one: Trace, other: Trace) -> None:
-    """Raises PromptError: the prompts differ in length, so positions do not correspond."""
-    for a, b in ((one.tokens, other.tokens), (one.source_tokens, other.source_tokens)):
-        if len(a) != len(b):
-            raise PromptError(
-                f"the prompts have {len(a)} and {len(b)} tokens; values are exchanged position by position, "
-                "so they must have the same number"
-            )
-
-
-def _values(
-    donors: Sequence[Trace], part: Component, base: Trace, method: str, per_position: bool
-) -> list[Float[Tensor, "pos _width"]]:
-    own = value_of(base, part)
-    if method == "zero":
-        return [torch.zeros_like(own)]
-    if method == "mean":
-        return [mean_values(donors, part, len(own), per_position)]
-    return [value_of(donor, part) for donor in donors]

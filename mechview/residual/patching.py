@@ -20,7 +20,7 @@ from mechview.models.trace import Trace
 from mechview.models.tracing import Bos, Prompt
 from mechview.models.weights import Stack
 from mechview.residual.components import Component, Kind, components_of, metric_of, put_back, value_of
-from mechview.residual.effects import check_same_length, checked_positions
+from mechview.residual.donors import check_same_length, checked_positions
 from mechview.residual.readout import Target
 from mechview.results import Result, check_count
 

@@ -28,7 +28,7 @@ from mechview.models.trace import Trace, as_added
 from mechview.models.tracing import Bos, Prompt
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.components import Component, Named, component, components_of, metric_of, value_of
-from mechview.residual.effects import check_same_length
+from mechview.residual.donors import check_same_length
 from mechview.residual.patching import Patch, Patching, check_contrast, patch_row
 from mechview.residual.readout import Target
 from mechview.residual.rows import mlp_added, values_of

@@ -21,6 +21,7 @@ from mechview.models.trace import Trace
 from mechview.models.weights import EndWeights, NormWeights
 from mechview.reprs import short_repr
 from mechview.residual.neurons import ACTIVATIONS
+from mechview.tokens import one_token
 
 Target = str | int | Sequence[str | int]
 
@@ -173,15 +174,6 @@ def token_ids(target: Target, tokenizer: object, size: int) -> list[int]:
     if outside is not None:
         raise UsageError(f"token id {outside} does not exist: the vocabulary has ids 0 to {size - 1}")
     return ids
-
-
-def one_token(text: str, tokenizer: object) -> int:
-    if tokenizer is None:
-        raise UsageError("this model has no tokenizer that can be read; give target tokens by id")
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[operator]
-    if len(ids) != 1:
-        raise UsageError(f"{text!r} is {len(ids)} tokens, not one; choose one token (a leading space often matters)")
-    return int(ids[0])
 
 
 def direction_name(target: Target, against: Target | None) -> str:

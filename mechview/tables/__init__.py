@@ -10,6 +10,8 @@ from mechview.tables.attention import attention_frame, prompt_heads_frame, token
 from mechview.tables.changes import compare_frame, effects_frame, patching_frame
 from mechview.tables.columns import Column
 from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution_frame
+from mechview.tables.depth import depth_frame
+from mechview.tables.effect_sets import effect_set_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
@@ -23,6 +25,8 @@ __all__ = [
     "check_schema",
     "compare_frame",
     "cost_frame",
+    "depth_frame",
+    "effect_set_frame",
     "effects_frame",
     "heads_frame",
     "heads_wide",

@@ -15,6 +15,7 @@ from mechview.errors import CheckError
 from mechview.manifest import SCHEMA_VERSION
 from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_cost import COST_SCHEMAS
+from mechview.tables.schemas_effects import EFFECT_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = (
@@ -92,6 +93,7 @@ SCHEMAS: dict[str, Schema] = (
     }
     | RESIDUAL_SCHEMAS
     | COST_SCHEMAS
+    | EFFECT_SCHEMAS
 )
 
 

@@ -14,8 +14,9 @@ import families
 import mechview as mv
 from conftest import family
 from mechview.errors import UsageError
+from mechview.models.prompt_tables import Case
 from mechview.residual.compare import compare
-from mechview.residual.compare_rows import COLUMNS, Case
+from mechview.residual.compare_rows import COLUMNS
 from mechview.residual.ledger import ledger
 from mechview.residual.shares import shares
 

@@ -12,8 +12,8 @@ from scipy import stats
 
 import mechview as mv
 from mechview.errors import UsageError
+from mechview.models.prompt_tables import Case
 from mechview.residual.compare import compare
-from mechview.residual.compare_rows import Case
 from mechview.residual.compare_statistics import mean_differences
 from mechview.residual.ledger import ledger
 from mechview.residual.shares import shares

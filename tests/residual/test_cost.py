@@ -11,8 +11,9 @@ from test_ledger import TRACED, traced
 import families
 import mechview as mv
 from conftest import family
+from mechview.cli import run
 from mechview.errors import UsageError
-from mechview.residual.cost import sizes_of
+from mechview.residual.cost import estimate_each, sizes_of
 from memory import held_bytes, peak_bytes
 
 pytest_plugins = ["commands"]
@@ -244,3 +245,30 @@ def test_attribution_holds_a_hundredth_of_one_stack_of_head_results():
     list(mv.direct_attributions(traces, 5))
     for ask in (lambda t: mv.direct_attribution(t, 5), lambda t: mv.direct_attribution(t, each=each)):
         assert peak_bytes(lambda ask=ask: [ask(t).heads for t in traces]) < stack / 100
+
+
+def test_a_set_costs_the_sum_of_its_cases_and_the_memory_of_its_largest():
+    model = mv.load("toy")
+    long, short = list(range(1, 33)), list(range(1, 9))
+    asked = {"by": "head", "method": "zero"}
+    both = estimate_each(model, [([long], asked), ([short], asked)], "ablate")
+    alone = [mv.estimate(model, [ids], "ablate", **asked) for ids in (long, short)]
+    assert both.passes == alone[0].passes + alone[1].passes
+    assert both.flops == alone[0].flops + alone[1].flops
+    assert both.peak_bytes == alone[0].peak_bytes > alone[1].peak_bytes
+    assert both.tokens == (32, 8)
+
+
+@pytest.mark.parametrize("verb", ["ablate", "patch"])
+def test_a_dry_run_over_a_table_reads_its_prompts_and_runs_nothing(verb, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("mechview.models.tracing.trace", None)
+    table = tmp_path / "pairs.jsonl"
+    rows = [
+        {"prompt": f"the man and the {word}", "corrupted": "the man of the sea", "target": " the", "against": " of"}
+        for word in ("sea", "land")
+    ]
+    table.write_text("\n".join(json.dumps(row) for row in rows))
+    assert run([verb, "--prompts", str(table), "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["table"] == "cost"
+    assert found["rows"][0]["passes"] > 2
