@@ -10,6 +10,21 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "conventions": ["Converted", "counting_log_partition", "from_afem", "from_article", "from_dia", "from_neq"],
+        "couplings": ["coupling_term", "softmax_couplings", "total_response"],
+        "fits": ["SolverError", "SpinFit"],
+        "fixed_points": ["Status"],
+        "kinetic": ["entropy_production", "entropy_production_proxy"],
+        "models": [
+            "TAP",
+            "AdaptiveTAP",
+            "Exact",
+            "Hopfield",
+            "KineticMeanField",
+            "MeanField",
+            "MonteCarlo",
+            "SteepestDescent",
+        ],
         "single": [
             "FORMS",
             "SiteLaw",
@@ -23,5 +38,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "variances",
             "zero_temperature",
         ],
+        "solving": ["solve", "susceptibility"],
     },
 )

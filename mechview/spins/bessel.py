@@ -89,8 +89,9 @@ def _slope_value(s: Tensor, dim: int) -> Tensor:
         return (radial - A / s.sqrt()) / (2 * s)
 
     def near(s: Tensor, dim: int) -> Tensor:
-        q = _recurrence(s, dim)
-        return -q * (q - _recurrence(s, dim + 2)) / 2
+        above = _recurrence(s, dim + 2)
+        q = 1 / (dim + s * above)
+        return -q * (q - above) / 2
 
     return _by_size(s, dim, near, far)
 
@@ -144,11 +145,11 @@ def _recurrence(s: Tensor, dim: int) -> Tensor:
     if s.numel() == 0:
         return s.clone()
     largest = float(torch.nan_to_num(s, nan=0.0).max())
-    steps = 80 + math.ceil(15 * largest**0.25)
+    steps = 6 + math.ceil(7 * largest**0.25)
     order = dim / 2 - 1 + steps
-    q = 1 / (order + 0.5 + ((order + 1.5) ** 2 + s).sqrt())
+    q = (order + 0.5 + ((order + 1.5) ** 2 + s).sqrt()).reciprocal_()
     for n in reversed(range(steps)):
-        q = 1 / (dim + 2 * n + s * q)
+        q.mul_(s).add_(dim + 2 * n).reciprocal_()
     return q
 
 

@@ -116,7 +116,7 @@ def test_covariance_is_the_jacobian_of_the_response(form):
         torch.testing.assert_close(torch.linalg.eigvalsh(sigma), expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("dim", (1, 3, 16))
+@pytest.mark.parametrize("dim", [1, 3])
 def test_gradients_and_their_gradients(dim):
     h = (1.3 * field(1.0, dim)).requires_grad_()
     beta, radius = tensor(0.8).requires_grad_(), tensor(1.4).requires_grad_()
