@@ -51,7 +51,7 @@ def find(
 ) -> Found:
     """Iterate from `x`; without gradients."""
     fixed = tuple(p.detach() for p in parameters)
-    tol = max(tol, 64 * torch.finfo(x.dtype).eps)
+    tol = max(tol, 64 * torch.finfo(x.dtype).eps) * max(1.0, float(x.detach().abs().max()) if x.numel() else 1.0)
 
     def residual(x: Tensor) -> Tensor:
         return update(x, *fixed) - x

@@ -62,7 +62,8 @@ def _V(system: System, tau: Tensor) -> Tensor:
 
 
 def minimise(system: System, *, shared: bool, tol: float, max_steps: int) -> Found:
-    """The minimum of Phi by damped Newton steps; all members of a batch together."""
+    """The minimum of Phi by damped Newton steps, in double precision; all members of a batch together."""
+    dtype, system = system.h.dtype, system.with_parameters(*(p.detach().double() for p in system.parameters))
     with torch.no_grad():
         tau = _start(system)[..., None]
         tau = tau if shared else tau.expand(*tau.shape[:-1], system.sites).contiguous()
@@ -78,7 +79,7 @@ def minimise(system: System, *, shared: bool, tol: float, max_steps: int) -> Fou
         residual = at.gradient.abs().amax(-1)
         holds = residual <= 1e5 * torch.finfo(tau.dtype).eps * (1 + system.beta * system.radius**2 / system.dim)
         status = status if bool(holds.all()) else (Status.STALLED if status is Status.CONVERGED else status)
-        return Found(tau, residual, steps, status)
+        return Found(tau.to(dtype), residual.to(dtype), steps, status)
 
 
 def _start(system: System) -> Tensor:

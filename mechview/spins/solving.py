@@ -56,7 +56,8 @@ def solve(model: Any, *, strict: bool = True, tol: float = TOL, max_steps: int =
 
 def susceptibility(model: Any, *, strict: bool = True) -> Tensor:
     """`dm_ia / dh_jb [N, D, N, D]` of one system, through its solver."""
-    h = read(model.h, "h").detach().clone().requires_grad_()
+    given = read(model.h, "h").detach().clone()
+    h = (given[:, None] if given.ndim == 1 else given).requires_grad_()
     with torch.enable_grad():
         fit = solve(replace(model, h=h), strict=strict)
     return susceptibility_of(fit.magnetisation, h).detach()
@@ -109,8 +110,7 @@ def _(model: AdaptiveTAP, tol: float, max_steps: int) -> SpinFit:
 @_solve.register
 def _(model: SteepestDescent, tol: float, max_steps: int) -> SpinFit:
     checked = system(model.J, model.h, model.beta, model.radius)
-    bare = checked.with_parameters(*(p.detach() for p in checked.parameters))
-    found = steepest.minimise(bare, shared=model.shared, tol=tol, max_steps=max_steps)
+    found = steepest.minimise(checked, shared=model.shared, tol=tol, max_steps=max_steps)
     tau = steepest.attached(checked, found.x, shared=model.shared)
     at = steepest.saddle(checked, tau, shared=model.shared)
     correlation = at.m @ at.m.mT + (checked.dim / checked.beta)[..., None, None] * at.inverse
