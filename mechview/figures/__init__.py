@@ -10,18 +10,23 @@ from mechview.figures.changes import direct_and_total, largest_changes, patched
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
+from mechview.figures.solvers import beta_sweep, free_energy_landscape, magnetisation_map, retrieval_map
 from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
     "TEMPLATE",
     "attention_map",
+    "beta_sweep",
     "direct_and_total",
+    "free_energy_landscape",
     "head_grid",
     "largest_changes",
     "lens_trajectory",
+    "magnetisation_map",
     "parity_by_layer",
     "patched",
     "plain_text",
+    "retrieval_map",
     "rows_by_position",
     "score_map",
     "spectrum",

@@ -10,6 +10,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "block": ["SpinBlock"],
         "conventions": ["Converted", "counting_log_partition", "from_afem", "from_article", "from_dia", "from_neq"],
         "couplings": ["coupling_term", "softmax_couplings", "total_response"],
         "fits": ["SolverError", "SpinFit"],
@@ -39,5 +40,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "zero_temperature",
         ],
         "solving": ["solve", "susceptibility"],
+        "views": ["beta_sweep", "landscape", "retrieval_map"],
     },
 )
