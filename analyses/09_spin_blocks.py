@@ -6,7 +6,13 @@ magnetisations move over training time t, as in equation (10) of the article?
 Run: `python analyses/09_spin_blocks.py [--steps 200]`; about a minute on one CPU thread.
 Task: eight tokens of an alphabet of twelve, one of them twice: which one?
 
-Finding: FINDING
+Finding (seed 0, two blocks of 3 x 16^2 weights each): it can. The spin stack's loss falls from 3.13 to 2.11 in 20
+steps (attention: to 2.08) and to 0.22 in 200, with every held-out sequence right; attention ends lower, at
+0.10. Over training both blocks cool, beta from 1.00 to 1.82 and 1.90, and their mean spins grow from 0.62 and
+0.68 of their length to 0.71 and 0.79. Couplings first concentrate (5.3 to 4.1 partners a spin at t = 50), then the second
+block spreads them over 6.4 of 7 while the first stays at 5.1. The energy per site and component has no such trend: -0.67
+to -0.66 in the first block, -0.80 to -0.86 (t = 100) and back to -0.79 in the second. One seed and one task: it shows
+that the construction trains, not that it is better.
 """
 
 # %%

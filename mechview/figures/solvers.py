@@ -71,7 +71,9 @@ def beta_sweep(spins: pd.DataFrame) -> go.Figure:
             secondary_y=second,
         )  # fmt: skip
     title = f"{rows.iloc[0]['model']} over inverse temperature (hollow: not at a stable solution)"
-    figure.update_layout(template=TEMPLATE, title={"text": counted(title, order)}, legend={"orientation": "h", "y": 1.08})
+    figure.update_layout(
+        template=TEMPLATE, title={"text": counted(title, order)}, legend={"orientation": "h", "y": 1.08}
+    )
     figure.update_xaxes(title_text="inverse temperature beta")
     figure.update_yaxes(title_text="mean |m|", secondary_y=False)
     figure.update_yaxes(title_text="free energy", secondary_y=True)
@@ -120,7 +122,9 @@ def retrieval_map(falls: pd.DataFrame) -> go.Figure:
     )  # fmt: skip
     for query, rows in falls[falls["pattern"] == falls["pattern"].min()].groupby("query"):
         figure.add_trace(
-            go.Scatter(x=list(rows["step"]), y=list(rows["energy"]), mode="lines+markers", name=f"state {query}"), row=1, col=2
+            go.Scatter(x=list(rows["step"]), y=list(rows["energy"]), mode="lines+markers", name=f"state {query}"),
+            row=1,
+            col=2,
         )
     title = f"retrieval at beta = {falls['beta'].iloc[0]:.3g} (energies fall for any patterns: a theorem)"
     figure.update_layout(template=TEMPLATE, title={"text": counted(title, falls["weight"])}, showlegend=False)

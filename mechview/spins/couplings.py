@@ -41,7 +41,13 @@ def softmax_couplings(
 
 
 def coupling_term(
-    n: States, W_Q: Projection, W_K: Projection, correlation: Couplings, scale: float | None = None, *, causal: bool = False
+    n: States,
+    W_Q: Projection,
+    W_K: Projection,
+    correlation: Couplings,
+    scale: float | None = None,
+    *,
+    causal: bool = False,
 ) -> States:
     """`sum_mn C_mn dA_mn/dn_i` in closed form, C held fixed."""
     b = W_Q.shape[-1] ** -0.5 if scale is None else scale

@@ -77,10 +77,7 @@ def adaptive(system: System, state: Tensor) -> Tensor:
 def site_variance(system: System, theta: Tensor) -> Tensor:
     """`c_i = (R^2 - |m_i|^2) / D`, written without the difference."""
     s, law = square(system, theta), system.law
-    if law.form == "exact":
-        trace = system.dim * law.ratio(s) + 2 * s * law.slope(s)
-    else:
-        trace = 2 * law.nu * law.ratio(s)
+    trace = system.dim * law.ratio(s) + 2 * s * law.slope(s) if law.form == "exact" else 2 * law.nu * law.ratio(s)
     return system.radius.square()[..., None] * trace / system.dim
 
 

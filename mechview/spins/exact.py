@@ -60,9 +60,7 @@ def log_partition(system: System, nodes: int) -> Tensor:
         return _pair(system, nodes)
     if system.sites == 3 and system.dim <= 3:
         return _triple(system, nodes)
-    raise UsageError(
-        f"{system.sites} spins in {system.dim} dimensions are too many for quadrature: use MonteCarlo"
-    )
+    raise UsageError(f"{system.sites} spins in {system.dim} dimensions are too many for quadrature: use MonteCarlo")
 
 
 def sign_states(sites: int, like: Tensor) -> Float[Tensor, "state site"]:

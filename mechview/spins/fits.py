@@ -81,8 +81,6 @@ def thermodynamics(free_energy: Tensor, energy: Tensor | None, beta: Tensor) -> 
 
 def susceptibility_of(magnetisation: Tensor, h: Tensor) -> Float[Tensor, "site dim site dim"]:
     """`dm_ia / dh_jb` of one system, from a graph."""
-    rows = [
-        torch.autograd.grad(value, h, retain_graph=True, allow_unused=True)[0] for value in magnetisation.flatten()
-    ]
+    rows = [torch.autograd.grad(value, h, retain_graph=True, allow_unused=True)[0] for value in magnetisation.flatten()]
     filled = [torch.zeros_like(h) if row is None else row for row in rows]
     return torch.stack(filled).reshape(*magnetisation.shape, *h.shape)

@@ -82,7 +82,7 @@ def _fit(checked: System, theta: Tensor, found: Found, gain: Tensor | None) -> S
 
 def _start(checked: System, start: Any) -> Tensor:
     m = torch.as_tensor(start, dtype=checked.h.dtype, device=checked.h.device)
-    m = m[..., None] if m.ndim == checked.h.ndim - 1 else m
+    m = m[:, None] if m.ndim == 1 else m
     if m.shape[-2:] != checked.h.shape[-2:]:
         raise UsageError(f"start has shape {list(m.shape)}, the field {list(checked.h.shape)}")
     return m.expand(checked.h.shape)

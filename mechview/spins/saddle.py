@@ -90,9 +90,7 @@ def _start(system: System) -> Tensor:
     return largest + (system.dim + (system.dim**2 + 4 * system.beta * size * longest).sqrt()) / (2 * size)
 
 
-def _descend(
-    system: System, tau: Tensor, at: Saddle, step: Tensor, shared: bool
-) -> tuple[Tensor, Saddle, bool]:
+def _descend(system: System, tau: Tensor, at: Saddle, step: Tensor, shared: bool) -> tuple[Tensor, Saddle, bool]:
     """The longest halving of the step that stays feasible and lowers Phi enough, for each member of a batch."""
     scale, fall = torch.ones_like(tau[..., :1]), (at.gradient * step).sum(-1)
     slack = 1e-14 * at.value.abs()

@@ -40,7 +40,7 @@ def sampled(system: System, chains: int, sweeps: int, generator: Any) -> SpinFit
 
 def _draw(field: Tensor, generator: Any) -> Tensor:
     """Unit vectors, one for each row of `field`, with density proportional to `exp(field.s)`."""
-    count, dim = field.shape
+    _count, dim = field.shape
     if dim == 1:
         up = torch.sigmoid(2 * field)
         return 2.0 * (torch.rand(up.shape, dtype=up.dtype, device=up.device, generator=generator) < up).to(up.dtype) - 1

@@ -169,7 +169,7 @@ def _equilibrium(
 def _conjugate(checked: System, start: Any) -> Tensor:
     """Fields in which the mean spins are `start`."""
     m = torch.as_tensor(start, dtype=checked.h.dtype, device=checked.h.device).detach()
-    m = m[..., None] if m.ndim == checked.h.ndim - 1 else m
+    m = m[:, None] if m.ndim == 1 else m
     if m.shape[-2:] != checked.h.shape[-2:]:
         raise UsageError(f"start has shape {list(m.shape)}, the field {list(checked.h.shape)}")
     beta, radius = checked.beta.detach()[..., None], checked.radius.detach()[..., None]

@@ -41,5 +41,7 @@ def _arnoldi(update: Update, x: Tensor, fixed: tuple[Tensor, ...], index: int) -
 
     operator = LinearOperator((n, n), matvec=product, dtype="float64")
     start = torch.ones(n, dtype=torch.float64).numpy()
-    found = [eigs(operator, k=1, which=which, v0=start, tol=1e-6, return_eigenvectors=False)[0] for which in ("LM", "LR")]
+    found = [
+        eigs(operator, k=1, which=which, v0=start, tol=1e-6, return_eigenvectors=False)[0] for which in ("LM", "LR")
+    ]
     return abs(found[0]), found[1].real

@@ -2,7 +2,7 @@
 
 `J[i, j]` couples spin i to spin j, `h[i]` is the field on spin i; leading axes are a batch. Lists, arrays and
 tensors are read; half precision is raised to single, integers to double. A field without a component axis
-(`h` has one axis fewer than `J`) is that of sign spins, D = 1.
+(`h [N]`) is that of sign spins, D = 1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def system(J: Any, h: Any, beta: Any, radius: Any, form: str = "exact", *, symme
             that have no equilibrium of this form.
     """
     J, h = read(J, "J"), read(h, "h")
-    h = h[..., None] if h.ndim == J.ndim - 1 else h
+    h = h[:, None] if h.ndim == 1 else h
     if J.ndim < 2 or J.shape[-1] != J.shape[-2]:
         raise UsageError(f"J has shape {list(J.shape)}: couplings are square, one row and one column a spin")
     if h.ndim < 2 or h.shape[-2] != J.shape[-1] or h.shape[-1] == 0:

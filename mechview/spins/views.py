@@ -102,7 +102,9 @@ def retrieval_map(patterns: Any, states: Any, beta: float = 1.0, steps: int = 5)
     """Attention of each state to each pattern, and its energy, before each of `steps` updates and after the last."""
     X, xi = read(patterns, "patterns"), read(states, "states")
     if X.ndim != 2 or xi.ndim != 2 or X.shape[1] != xi.shape[1] or steps < 0 or not beta > 0:
-        raise UsageError("a retrieval map takes patterns [N, d], states [queries, d], beta above 0 and steps of 0 or more")
+        raise UsageError(
+            "a retrieval map takes patterns [N, d], states [queries, d], beta above 0 and steps of 0 or more"
+        )
     xi, weights, energies = xi.to(X.dtype), [], []
     for _ in range(steps + 1):
         weights.append(torch.softmax(beta * xi @ X.mT, -1))

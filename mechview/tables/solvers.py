@@ -43,7 +43,9 @@ def _rows(quantity: str, values: Any, axes: tuple[str, ...], batch: int, count: 
     index = np.indices(array.shape).reshape(array.ndim, -1)
     named = dict(zip(("system", *axes), index, strict=True))
     missing = np.full(array.size, None, dtype=object)
-    columns = {axis: named[axis].astype(object) if axis in named else missing for axis in ("site", "other_site", "component")}
+    columns = {
+        axis: named[axis].astype(object) if axis in named else missing for axis in ("site", "other_site", "component")
+    }
     spread = np.full(array.size, np.nan) if error is None else error.detach().double().cpu().numpy().reshape(-1)
     kind = np.full(array.size, quantity, dtype=object)
     return {"quantity": kind, "system": named["system"], "value": array.reshape(-1), "error": spread} | columns

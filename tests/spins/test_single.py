@@ -54,8 +54,8 @@ def test_numbers_of_the_specification():
     assert float(spins.log_partition(field(500, 576))) == pytest.approx(171.96074538398, rel=1e-13)
 
 
-@pytest.mark.parametrize("dim", (2, 3, 5, 20))
-@pytest.mark.parametrize("k", (0.3, 4.0, 60.0))
+@pytest.mark.parametrize("dim", [2, 3, 5, 20])
+@pytest.mark.parametrize("k", [0.3, 4.0, 60.0])
 def test_log_partition_is_the_integral_over_the_sphere(dim, k):
     def weight(angle):
         return np.sin(angle) ** (dim - 2)
@@ -73,7 +73,7 @@ def test_recurrence_and_expansion_meet_where_they_hand_over(dim):
         assert float((below + above) / 2 / at) == pytest.approx(1, rel=1e-9)
 
 
-@pytest.mark.parametrize("dim", (3, 8, 32))
+@pytest.mark.parametrize("dim", [3, 8, 32])
 def test_values_are_scipys_where_scipy_has_them(dim):
     k = np.geomspace(0.01, 600, 40)
     expected = scipy.special.ive(dim / 2, k) / scipy.special.ive(dim / 2 - 1, k)
@@ -92,7 +92,7 @@ def test_small_and_huge_fields(dim):
 
 
 @pytest.mark.parametrize("form", spins.FORMS)
-@pytest.mark.parametrize("dim", (3, 7, 40))
+@pytest.mark.parametrize("dim", [3, 7, 40])
 def test_derivatives_are_those_of_finite_differences(form, dim):
     law, s, step = SiteLaw(dim, form), tensor([0.0, 0.3, 5.0, 90.0, 4000.0]) + 1e-3, 1e-4
     for function, derivative in (

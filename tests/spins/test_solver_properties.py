@@ -113,7 +113,9 @@ def test_gradients_through_retrieval():
     start = torch.tensor([[0.2, 0.1, -0.4]], dtype=torch.float64)
     for steps in (2, None):
         assert torch.autograd.gradcheck(
-            lambda X, beta, steps=steps: S.solve(S.Hopfield(X, start, beta, steps=steps)).magnetisation, (X, beta), atol=1e-6
+            lambda X, beta, steps=steps: S.solve(S.Hopfield(X, start, beta, steps=steps)).magnetisation,
+            (X, beta),
+            atol=1e-6,
         )
 
 

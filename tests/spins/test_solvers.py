@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import golden_numbers as golden
 import pytest
 import torch
@@ -205,7 +207,11 @@ def test_correlations_of_a_step_are_those_of_the_exact_chain():
     first, second = (float((kinetic.lagged_correlation(J, m, m, order) - exact).abs().max()) for order in (1, 2))
     assert second < first / 5
     doubled = chain.sign_chain(2 * J, x)
-    other = float((kinetic.lagged_correlation(2 * J, doubled.magnetisation, doubled.magnetisation) - doubled.lagged_correlation).abs().max())
+    other = float(
+        (kinetic.lagged_correlation(2 * J, doubled.magnetisation, doubled.magnetisation) - doubled.lagged_correlation)
+        .abs()
+        .max()
+    )
     assert other / second == pytest.approx(8, rel=0.35)
 
 
@@ -248,7 +254,7 @@ def test_golden_hopfield():
             assert_golden(fit.magnetisation[0], point["xi"])
             assert_golden(fit.energy, point["E"])
             energies.append(float(fit.energy))
-        assert all(b <= a + 1e-15 for a, b in zip(energies, energies[1:], strict=False))
+        assert all(b <= a + 1e-15 for a, b in itertools.pairwise(energies))
         end = S.solve(S.Hopfield(X, [start], row["beta"], steps=None))
         assert_golden(end.magnetisation[0], row["fixed"])
         assert_golden(end.energy, row["E_fixed"])
