@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechview.errors import UsageError
 from mechview.spins.conventions import from_article
 from mechview.spins.models import Exact
 from mechview.spins.solving import solve
@@ -73,6 +74,8 @@ def total_response(
         field = h.detach().clone().requires_grad_()
         made = from_article(couplings(field), field, beta, radius)
         fit = solve(model(J=made.J, h=made.h, beta=beta, radius=radius, **settings))
+        if fit.free_energy is None:
+            raise UsageError(f"{fit.model} has no free energy to differentiate")
         return -torch.autograd.grad((fit.free_energy + made.energy_shift).sum(), field)[0]
 
 

@@ -73,7 +73,7 @@ def strict_or(fit: SpinFit, strict: bool) -> SpinFit:
     return fit
 
 
-def thermodynamics(free_energy: Tensor, energy: Tensor | None, beta: Tensor) -> dict[str, Tensor | None]:
+def thermodynamics(free_energy: Tensor, energy: Tensor | None, beta: Tensor) -> dict[str, Any]:
     """Free energy, log Z, energy and entropy, as fields of a fit."""
     entropy = None if energy is None else beta * (energy - free_energy)
     return {"free_energy": free_energy, "log_partition": -beta * free_energy, "energy": energy, "entropy": entropy}

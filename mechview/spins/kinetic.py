@@ -136,7 +136,7 @@ def _overlap(checked: System, a: Tensor, b: Tensor) -> Tensor:
 def entropy_production(J: Any, lagged: Any, beta: Any = 1.0) -> Tensor:
     """Per step, nats, from lagged correlations of the stationary state: exact if those are."""
     J, lagged = torch.as_tensor(J), torch.as_tensor(lagged)
-    return torch.as_tensor(beta) * ((J - J.mT) * lagged).sum((-2, -1))
+    return torch.as_tensor(beta, dtype=J.dtype, device=J.device) * ((J - J.mT) * lagged).sum((-2, -1))
 
 
 def entropy_production_proxy(J: Any, theta: Any, beta: Any = 1.0, radius: Any = 1.0) -> Tensor:
