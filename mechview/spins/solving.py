@@ -34,6 +34,7 @@ from mechview.spins.stability import leading
 from mechview.spins.system import System, read, system
 
 TOL, STEPS = 1e-13, 400
+MARGIN = 1e-7  # a rotation of an ordered state costs nothing: its eigenvalue is 1 to rounding
 Equation = Callable[[System, Tensor], Tensor]
 
 
@@ -156,7 +157,7 @@ def _equilibrium(
 
     found = find(update, state.flatten(-2), checked.parameters, tol=tol, max_steps=max_steps)
     gain, top = leading(update, found, checked.parameters)
-    status = Status.UNSTABLE if found.status is Status.CONVERGED and bool((top >= 1).any()) else found.status
+    status = Status.UNSTABLE if found.status is Status.CONVERGED and bool((top > 1 + MARGIN).any()) else found.status
     state = attach(update, found.x, checked.parameters).reshape(shape)
     theta = state[..., : checked.dim]
     fit = SpinFit(
