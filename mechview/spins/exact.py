@@ -80,8 +80,11 @@ def _signs(system: System) -> Tensor:
 
 
 def _pair(system: System, nodes: int) -> Tensor:
-    points, log_weights = _sphere(system, nodes) if system.dim <= 3 else _plane(system, nodes)
-    first, second = (points @ system.h.mT).unbind(-1) if system.dim <= 3 else points
+    if system.dim <= 3:
+        points, log_weights = _sphere(system, nodes)
+        first, second = (points @ system.h.mT).unbind(-1)
+    else:
+        (first, second), log_weights = _plane(system, nodes)
     J = system.J[0, 1]
     squared = system.h[1].square().sum() + 2 * J * second + (J * system.radius) ** 2
     last = system.law.log_partition((system.beta * system.radius) ** 2 * squared.clamp(min=0))

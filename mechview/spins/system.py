@@ -80,7 +80,8 @@ def system(J: Any, h: Any, beta: Any, radius: Any, form: str = "exact", *, symme
     J, h = J.to(h.device, dtype).expand(*batch, *J.shape[-2:]), h.to(dtype).expand(*batch, *h.shape[-2:])
     if symmetric:
         _check_equilibrium(J.detach())
-    return System(J, h, *(size.expand(batch) for size in sizes), SiteLaw(h.shape[-1], form))
+    beta, radius = (size.expand(batch) for size in sizes)
+    return System(J, h, beta, radius, SiteLaw(h.shape[-1], form))
 
 
 def _check_equilibrium(J: Tensor) -> None:
