@@ -9,6 +9,7 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
+    submodules=["spins"],
     submod_attrs={
         "checks": ["Parity", "parity"],
         "errors": ["MechviewError"],

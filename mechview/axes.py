@@ -23,5 +23,8 @@ AXES: dict[str, str] = {
     "n": "inner size of a small square matrix",
     "rank": "inner axis of a thin factorisation",
     "freq": "rotary frequency",
+    "site": "spin of a spin system (token)",
+    "state": "joint state of all spins, or stored pattern of a memory",
+    "dim": "component of a vector spin, or of its field",
     "bucket": "bucket of relative distances (T5)",
 }

@@ -14,23 +14,28 @@ from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
+from mechview.figures.solvers import beta_sweep, free_energy_landscape, magnetisation_map, retrieval_map
 from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
     "TEMPLATE",
     "aligned_strip",
     "attention_map",
+    "beta_sweep",
     "delta_grid",
     "direct_and_total",
     "effect_intervals",
+    "free_energy_landscape",
     "growth_curves",
     "head_grid",
     "largest_changes",
     "lens_trajectory",
+    "magnetisation_map",
     "mean_shares",
     "parity_by_layer",
     "patched",
     "plain_text",
+    "retrieval_map",
     "rows_by_position",
     "score_map",
     "shares_by_position",

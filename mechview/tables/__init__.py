@@ -16,6 +16,7 @@ from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
+from mechview.tables.solvers import landscape_frame, retrieval_frame, spin_frame, sweep_frame
 
 __all__ = [
     "SCHEMAS",
@@ -30,15 +31,19 @@ __all__ = [
     "effects_frame",
     "heads_frame",
     "heads_wide",
+    "landscape_frame",
     "ledger_frame",
     "lens_frame",
     "mean_attribution_frame",
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",
+    "retrieval_frame",
     "schema",
     "score_frame",
     "shares_frame",
+    "spin_frame",
     "svd_frame",
+    "sweep_frame",
     "tokens_frame",
 ]

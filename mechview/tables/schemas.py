@@ -17,6 +17,7 @@ from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_cost import COST_SCHEMAS
 from mechview.tables.schemas_effects import EFFECT_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
+from mechview.tables.schemas_solvers import SOLVER_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = (
     {
@@ -94,6 +95,7 @@ SCHEMAS: dict[str, Schema] = (
     | RESIDUAL_SCHEMAS
     | COST_SCHEMAS
     | EFFECT_SCHEMAS
+    | SOLVER_SCHEMAS
 )
 
 

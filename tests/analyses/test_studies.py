@@ -39,3 +39,14 @@ def test_study_02_adds_up_to_the_numbers_it_prints():
         assert f"{parts[name]:.2f}" in module.__doc__, name
     rows = sum(value for name, value in parts.items() if name != "total")
     assert abs(rows - parts["total"]) < 1e-5
+
+
+def test_study_09_trains_spin_blocks_to_the_numbers_it_states():
+    module = study("09")
+    found = module.main(steps=20)
+    first, last = found["spin"][0], found["spin"][-1]
+    for value in (first.loss, last.loss, found["attention"][-1].loss):
+        assert f"{value:.2f}" in module.__doc__
+    assert last.accuracy > 2 / module.ALPHABET
+    assert len(last.energy) == module.BLOCKS
+    assert max(last.participation) < max(first.participation)
