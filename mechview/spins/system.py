@@ -48,7 +48,8 @@ class System:
 
     def with_parameters(self, *parameters: Tensor) -> System:
         """The same system with other numbers."""
-        return replace(self, **dict(zip(("J", "h", "beta", "radius"), parameters, strict=True)))
+        J, h, beta, radius = parameters
+        return replace(self, J=J, h=h, beta=beta, radius=radius)
 
     def energy(self, correlation: Tensor, m: Tensor) -> Tensor:
         """`U = -1/2 sum J_ij <s_i.s_j> - sum h_i.m_i`."""
