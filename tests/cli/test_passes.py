@@ -175,8 +175,8 @@ def test_report_writes_one_page_and_prints_where(cli, tmp_path):
     page = path.read_text()
     assert (done.code, done.out) == (0, f"{path}\n")
     assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
-    assert "L1H3" in page
-    assert "L0H3" not in page
+    assert 'id="L1H3"' in page
+    assert 'id="L0H3"' not in page, "only layer 1 has cards; the stream names who wrote it"
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     again = cli("report", "-p", PROMPT, "--out", path)
     assert (again.code, again.out) == (2, "")
