@@ -23,5 +23,6 @@ AXES: dict[str, str] = {
     "n": "inner size of a small square matrix",
     "rank": "inner axis of a thin factorisation",
     "freq": "rotary frequency",
+    "cell": "pair of a query and a key that the mask leaves",
     "bucket": "bucket of relative distances (T5)",
 }

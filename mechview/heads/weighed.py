@@ -1,0 +1,3 @@
+"""Metrics from weights alone, for the registry."""
+
+from __future__ import annotations
