@@ -24,5 +24,6 @@ AXES: dict[str, str] = {
     "rank": "inner axis of a thin factorisation",
     "freq": "rotary frequency",
     "cell": "pair of a query and a key that the mask leaves",
+    "distance": "q_pos - k_pos",
     "bucket": "bucket of relative distances (T5)",
 }

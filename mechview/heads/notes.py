@@ -127,6 +127,22 @@ TABLED: dict[str, Metric] = (
             "projection on the total",
             "A share of effect: a head with a small share may decide an output.",
         ),
+        "ablation_repeats": Metric(
+            "change of loss on repeats without the head",
+            "Loss of the second copy of repeated random tokens with the head ablated, less the loss with it; the null "
+            "is the same change for other heads of the model.",
+            "nat",
+            "Olsson et al. 2022 (ablations)",
+            "What the head does elsewhere; other heads may make up for its loss.",
+        ),
+        "ablation_text": Metric(
+            "change of loss on text without the head",
+            "Loss of next tokens of text with the head ablated, less the loss with it; the null is the same change for "
+            "other heads of the model.",
+            "nat",
+            "Michel et al. 2019 (ablations)",
+            "What the head does: it says only that it matters there.",
+        ),
     }
 )
 
