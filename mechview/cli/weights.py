@@ -10,6 +10,8 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, chosen, open_model, optional_head, which_head
 from mechview.cli.cards import head_card, heads_text, spectrum_text
 from mechview.cli.output import Answer, Output, emit, note, output, working
+from mechview.cli.role_text import scores_text
+from mechview.cli.roles import Copies, MetricsFile, Seeds, kept, role_part, scores_asked
 from mechview.exports import FACTORS, TABLES, matrices_bytes, write_bytes
 from mechview.manifest import manifest
 
@@ -17,19 +19,27 @@ ParityFlag = Annotated[
     bool | None,
     typer.Option("--parity/--no-parity", help="Run the model and put parity errors beside the heads.", show_default="on with a prompt"),
 ]  # fmt: skip
+Scores = Annotated[
+    str | None, typer.Option("--scores", help="Metrics to measure by running the model: induction,previous_token or all.", metavar="METRICS")
+]  # fmt: skip
+RoleFlag = Annotated[
+    bool | None,
+    typer.Option("--roles/--no-roles", help="Run the model and look for the head's role.", show_default="on up to 0.3 G parameters"),
+]  # fmt: skip
 Dense = Annotated[
     bool, typer.Option("--dense", help="Also the d_model x d_model matrix, in a .safetensors or .npz file.")
 ]  # fmt: skip
 
 
 def heads(
-    model: o.ModelName = "toy", layers: o.Layers = None, heads: o.Heads = None, offset: o.Offset = None,
+    model: o.ModelName = "toy", layers: o.Layers = None, heads: o.Heads = None, scores: Scores = None,
+    seeds: Seeds = 3, copies: Copies = 5, metrics_file: MetricsFile = None, offset: o.Offset = None,
     fold: o.Fold = True, seed: o.Seed = 0, prompt: o.Prompts = None, prompts: o.PromptFile = None, ids: o.Ids = None,
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, parity: ParityFlag = None, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip
-    """Table of heads: norms and ranks of pattern and message.
+    """Table of heads: norms and ranks of pattern and message, or with --scores what heads do.
 
     Parity with the model's own attention needs a forward pass: it is measured with a prompt or --parity.
     """
@@ -37,6 +47,9 @@ def heads(
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"reading {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
+        if scores is not None or metrics_file:
+            asked: dict[str, Any] = dict(seed=seed, seeds=seeds, copies=copies, bos=bos.value, text=texts.read(opened) or None)
+            return _scores(opened, scores or "all", metrics_file, asked | kept(opened, layers, heads), run, to)
         measured = _parity(opened, texts, fold) if (texts.given if parity is None else parity) else None
         table = _table(opened, layers, heads, fold, _offset(opened, offset), seed, measured)
     told: dict[str, Any] = dict(verb="heads", layers=layers, heads=heads, offset=offset or 0, fold=fold, seed=seed)
@@ -44,22 +57,31 @@ def heads(
     return 0 if measured is None or measured.passed else 1
 
 
+def _scores(opened: Any, names: str, files: Any, asked: dict[str, Any], run: Any, to: Output) -> int:
+    found = scores_asked(opened, names, files, asked)
+    told: dict[str, Any] = dict(verb="heads", scores=names, seed=asked["seed"], seeds=asked["seeds"], copies=asked["copies"])
+    emit(Answer("heads", found.frame, lambda: scores_text(found), lambda: manifest(opened, run, **told)), to)
+    return 0
+
+
 def head(
     model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
-    offset: o.Offset = None, fold: o.Fold = True, seed: o.Seed = 0, revision: o.Revision = None,
-    offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    offset: o.Offset = None, fold: o.Fold = True, roles: RoleFlag = None, seed: o.Seed = 0,
+    revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None, format: o.Form = None,
+    json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip
-    """Card of one head: `mechview head MODEL L5H1`."""
+    """Card of one head: `mechview head MODEL L5H1`. Its role, with the evidence, needs the model to run."""
     to = output(out, format, json, quiet, force)
     spec, wanted = which_head(model, name, layer, head)
     with working(f"reading {wanted} of {spec}", quiet) as run:
         opened = open_model(spec, revision, offline)
         at = _offset(opened, offset)
         table, factors = _table(opened, None, str(wanted), fold, at, seed), _factors(opened, wanted, fold)
+        found, said = role_part(opened, wanted, roles, seed)
     told: dict[str, Any] = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
-    text = lambda: head_card(opened, table, factors)  # noqa: E731
-    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told)), to)
+    text = lambda: head_card(opened, table, factors) + said  # noqa: E731
+    beside = (lambda: {"roles": found.frame()}) if found is not None else dict
+    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told), beside), to)
     return 0
 
 

@@ -10,19 +10,23 @@ from mechview.figures.changes import direct_and_total, largest_changes, patched
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
+from mechview.figures.scores import distance_lines, role_map, score_grid
 from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
     "TEMPLATE",
     "attention_map",
     "direct_and_total",
+    "distance_lines",
     "head_grid",
     "largest_changes",
     "lens_trajectory",
     "parity_by_layer",
     "patched",
     "plain_text",
+    "role_map",
     "rows_by_position",
+    "score_grid",
     "score_map",
     "spectrum",
     "waterfall",

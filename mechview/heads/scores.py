@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
 from mechview.errors import HeadError, UnsupportedError, UsageError
 from mechview.factors import head_label
+from mechview.heads.bands import null_band
 from mechview.heads.batteries import Batteries
 from mechview.heads.labels import head_pairs
 from mechview.heads.passes import LayerPass, LayerWeights, Shared, prompt_passes
@@ -30,8 +30,7 @@ from mechview.models.tracing import Prompt
 from mechview.models.weights import Stack
 from mechview.results import Result
 
-SEEDS, COVERED = 3, 0.95
-COPIES = 5
+SEEDS, COPIES = 3, 5
 Site = tuple[str, Stack, int]
 
 
@@ -89,15 +88,6 @@ class HeadScores(Result):
     @property
     def metrics(self) -> list[str]:
         return list(dict.fromkeys(row.metric for row in self.rows))
-
-
-def null_band(mean: float, sd: float, n: int) -> tuple[float, float]:
-    """Where the next draw of the null falls with 95 % (normal draws; Student's t as their spread is estimated)."""
-    if n < 2:
-        return math.nan, math.nan
-    half = float(student.ppf(0.5 + COVERED / 2, n - 1)) * sd * math.sqrt(1 + 1 / n)
-    slack = 1e-12 + 1e-9 * abs(mean)  # rounding, where every draw of a null is the same
-    return mean - half - slack, mean + half + slack
 
 
 @dataclass

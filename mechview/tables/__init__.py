@@ -13,13 +13,16 @@ from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
+from mechview.tables.scores import causal_frame, distances_frame, roles_frame, scores_frame
 
 __all__ = [
     "SCHEMAS",
     "Column",
     "attention_frame",
+    "causal_frame",
     "check_schema",
     "compare_frame",
+    "distances_frame",
     "effects_frame",
     "heads_frame",
     "heads_wide",
@@ -28,8 +31,10 @@ __all__ = [
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",
+    "roles_frame",
     "schema",
     "score_frame",
+    "scores_frame",
     "shares_frame",
     "svd_frame",
     "tokens_frame",

@@ -14,6 +14,7 @@ import pandas as pd
 from mechview.errors import CheckError
 from mechview.manifest import SCHEMA_VERSION
 from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
+from mechview.tables.schemas_heads import HEAD_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = {
@@ -22,7 +23,7 @@ SCHEMAS: dict[str, Schema] = {
         "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
         "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
         "value": Column("float64", "the measurement, in `unit`"),
-        "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
+        "null_mean": Column("float64", "the same without structure, as the note of the metric says; NaN where no null exists"),
         "null_sd": Column("float64", "standard deviation of the null over its draws"),
         "z": Column("float64", "(value - null_mean) / null_sd"),
         "n": Column("int32", "draws behind the null"),
@@ -81,7 +82,7 @@ SCHEMAS: dict[str, Schema] = {
         "shown": Column("str", "the text with every character visible, shortened"),
         "special": Column("bool", "beginning of sequence and the like"),
     },
-} | RESIDUAL_SCHEMAS
+} | HEAD_SCHEMAS | RESIDUAL_SCHEMAS
 
 
 def schema() -> dict[str, Any]:
