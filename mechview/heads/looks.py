@@ -155,7 +155,7 @@ def first_key(seen: LayerPass) -> Tensor:
 @metric(
     "positional_share", "random", source="analysis of variance of the scores", where="self", unit="share", per="seed",
     title="positional share of the score",
-    definition="Share of the variance of scores along rows (ordinary visible keys) that the same cell has in every "
+    definition="Share of the variance of scores along rows (visible keys but the query's own) that the same cell has in every "
     "random prompt, from 4 prompts of 32 tokens; the rest is content. Unbiased, so it may fall below 0.",
     cannot="Content that depends on position through earlier layers counts as position.",
 )  # fmt: skip
@@ -170,10 +170,10 @@ def positional_share(seen: list[LayerPass]) -> Float[Tensor, "head"]:
 
 
 def ordinary_cells(seen: LayerPass) -> Tensor:
-    """Visible cells of ordinary tokens, in rows that have more than one."""
+    """Visible cells of ordinary tokens but the query itself, which is one place and one token, in rows with several."""
     place = torch.arange(seen.pattern.shape[1], device=seen.pattern.device)
     inside = (place >= seen.prompt.start) & (place < seen.prompt.stop)
-    cells = seen.visible & inside[:, None] & inside[None, :]
+    cells = seen.visible & inside[:, None] & inside[None, :] & (place[:, None] != place[None, :])
     return cells & (cells.sum(1, keepdim=True) > 1)
 
 
