@@ -24,4 +24,11 @@ AXES: dict[str, str] = {
     "rank": "inner axis of a thin factorisation",
     "freq": "rotary frequency",
     "bucket": "bucket of relative distances (T5)",
+    "token": "token of the vocabulary that takes part: special and unused ones left out",
+    "row": "left side of a circuit: query token, or source token of a message",
+    "column": "right side of a circuit: key token, or token that a message promotes",
+    "pair": "two things joined by a score",
+    "sender": "head that writes",
+    "receiver": "head that reads what another wrote",
+    "draw": "one draw of a null",
 }
