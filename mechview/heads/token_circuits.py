@@ -285,5 +285,7 @@ def asked_places(asked: Sequence[int | str], ids: Tensor, tokenizer: object, siz
     where = torch.searchsorted(ids, torch.tensor(wanted)).clamp_max(len(ids) - 1)
     for token, place, number in zip(asked, where.tolist(), wanted, strict=True):
         if int(ids[place]) != number:
-            raise UsageError(f"token {token!r} takes no part: it is special, unused or excluded (special=True keeps it)")
+            raise UsageError(
+                f"token {token!r} takes no part: it is special, unused or excluded (special=True keeps it)"
+            )
     return where

@@ -48,7 +48,9 @@ class Reading:
         return f"{where}, {self.rows} rows{', centred' if self.centre else ''}"
 
 
-def kept_ids(d_vocab: int, tokenizer: object, special: bool = False, exclude: Sequence[int] = ()) -> Int[Tensor, "token"]:
+def kept_ids(
+    d_vocab: int, tokenizer: object, special: bool = False, exclude: Sequence[int] = ()
+) -> Int[Tensor, "token"]:
     """Ids of the tokens that take part; special, reserved and unused ones do not unless asked for.
 
     Unused are ids that the tokenizer does not know (rows that pad the embedding) and names reserved for later use.
@@ -196,12 +198,19 @@ def check_unembedding(weights: ModelWeights, ends: EndWeights, stack: Stack) -> 
     if ends.W_U is None:
         raise UnsupportedError("this model has no unembedding: its messages promote no tokens")
     if ends.head_transform is not None:
-        raise UnsupportedError("this model's head is not linear in the stream: its messages have no logits of their own")
+        raise UnsupportedError(
+            "this model's head is not linear in the stream: its messages have no logits of their own"
+        )
     return ends.W_U
 
 
 def unembedding(
-    weights: ModelWeights, ends: EndWeights, ids: Int[Tensor, "token"], stack: Stack, reading: Reading, fold: bool = True
+    weights: ModelWeights,
+    ends: EndWeights,
+    ids: Int[Tensor, "token"],
+    stack: Stack,
+    reading: Reading,
+    fold: bool = True,
 ) -> Callable[[Float[Tensor, "rank d_model"]], Float[Tensor, "rank token"]]:
     """A function that takes directions of the stream to logits of the tokens kept, in float64, column by column."""
     W_U, norm = check_unembedding(weights, ends, stack), ends.final_norm if fold else IDENTITY_NORM
