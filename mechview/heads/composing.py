@@ -53,7 +53,7 @@ def read(low: LowRank) -> Ends:
 def spans(sides: Float[Tensor, "head rank d_model"]) -> Ends:
     """Orthonormal rows of the same span, over the root of the rank: every direction counts alike."""
     _, S, Vh = torch.linalg.svd(sides.double(), full_matrices=False)
-    kept = S > S[:, :1] * max(sides.shape[1:]) * torch.finfo(torch.float32).eps
+    kept = S[:, :1] * max(sides.shape[1:]) * torch.finfo(torch.float32).eps < S
     rank = kept.sum(-1).clamp_min(1).double()
     return from_unit((Vh * kept[..., None] / rank.sqrt()[:, None, None]).to(sides.dtype))
 

@@ -26,7 +26,7 @@ from mechview.errors import UsageError
 from mechview.heads.composing import Ends, null_squares, scores, shuffled
 from mechview.heads.meetings import earlier, meetings
 from mechview.models.reader import check_layer
-from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
+from mechview.models.weights import HasWeights, ModelWeights, Stack, weights_of
 from mechview.results import Result
 
 KINDS, DEFINITIONS = ("Q", "K", "V"), ("full", "kernel")
@@ -45,17 +45,17 @@ Values = Float[Tensor, "src_layer src_head dst_layer dst_head"]
 class Composition(Result):
     """`values[src_layer, src_head, dst_layer, dst_head]`, NaN where the sender does not come before the receiver.
 
-    `null` is the value of a writer turned at random, `spread` the standard deviation of its squared score (of the
-    score itself for the kernel), `shuffled` the mean over `shuffles` draws in which every writer's output
-    coordinates were permuted.
+    `null` is the value of a writer turned at random (root mean square, of the kernel the mean), `spread` the standard
+    deviation of its squared score (of the kernel itself), `shuffled` the mean over `shuffles` draws in which every
+    writer's output coordinates were permuted, NaN without draws.
     """
 
     kind: str
     definition: str
     values: Values = field(repr=False)
-    null: float
+    null: Values = field(repr=False)
     spread: Values = field(repr=False)
-    shuffled: Values | None = field(repr=False)
+    shuffled: Values = field(repr=False)
     shuffles: int
     offset: int | None
     source: Stack
@@ -76,7 +76,7 @@ class Composition(Result):
         """Distance from the rotation null in its standard deviations, where it is normal: squared scores."""
         if self.definition == "kernel":
             return (self.values - self.null) / self.spread
-        return (self.values.square() - self.null**2) / self.spread
+        return (self.values.square() - self.null.square()) / self.spread
 
     @property
     def excess(self) -> Values:
@@ -86,7 +86,8 @@ class Composition(Result):
         """Scores between which 95 % of random writers fall."""
         if self.definition == "kernel":
             return (self.null - BAND * self.spread).clamp_min(0), self.null + BAND * self.spread
-        low, high = self.null**2 - BAND * self.spread, self.null**2 + BAND * self.spread
+        middle = self.null.square()
+        low, high = middle - BAND * self.spread, middle + BAND * self.spread
         return low.clamp_min(0).sqrt(), high.sqrt()
 
 
@@ -140,25 +141,21 @@ def compositions(
     source = stack if source is None else check_layer(weights.shape, 0, source)
     before = {kind: earlier(weights.shape, source, stack, kind) for kind in kinds}
     shape = (weights.shape.layers(source), weights.shape.n_heads, weights.shape.layers(stack), weights.shape.n_heads)
-    found = {kind: _Gathered(shape) for kind in kinds}
-    generator = torch.Generator().manual_seed(seed)
+    fields, nan = ("values", "spread", "null", "shuffled"), torch.nan
+    found = {kind: {name: torch.full(shape, nan, dtype=torch.float64) for name in fields} for kind in kinds}
+    generator, kernel = torch.Generator().manual_seed(seed), definition == "kernel"
     for layers, senders, receivers in meetings(weights, kinds, offset, definition, stack, source, fold):
         pairs = {kind: _spread_out(before[kind][:, layers], weights.shape.n_heads) for kind in kinds}
-        met = _met(senders, receivers, pairs, weights.shape.d_model, shuffles, generator)
+        met = _met(senders, receivers, pairs, weights.shape.d_model, kernel, shuffles, generator)
         for kind in kinds:
-            found[kind].put(layers, met[kind])
-    kernel, ranks = definition == "kernel", _ranks(weights.shape)
-    position = offset if weights.attention(0, stack).rotary is not None else None
-    return {
-        kind: Composition(
-            kind=kind, definition=definition, null=ranks / weights.shape.d_model if kernel else weights.shape.d_model**-0.5,
-            offset=position, source=source, stack=stack, folded=fold, shuffles=shuffles,
-            source_kv=weights.attention(0, source).kv_head, kv=weights.attention(0, stack).kv_head,
-            several=len(weights.shape.stacks) > 1, model=getattr(about, "name", "arrays"),
-            revision=getattr(about, "revision", None), **found[kind].answer(kernel, ranks, shuffles),
-        )
-        for kind in kinds
-    }  # fmt: skip
+            _put(found[kind], layers, met[kind])
+    first, then = weights.attention(0, source), weights.attention(0, stack)
+    shared = dict(
+        definition=definition, offset=None if then.rotary is None else offset, source=source, stack=stack,
+        source_kv=first.kv_head, kv=then.kv_head, folded=fold, shuffles=shuffles, several=len(weights.shape.stacks) > 1,
+        model=getattr(about, "name", "arrays"), revision=getattr(about, "revision", None),
+    )  # fmt: skip
+    return {kind: Composition(kind=kind, **shared, **found[kind]) for kind in kinds}
 
 
 def _check(kinds: Sequence[str], definition: str, offset: int, shuffles: int) -> None:
@@ -175,47 +172,35 @@ def _spread_out(before: Tensor, heads: int) -> Bool[Tensor, "sender receiver"]:
     return before.repeat_interleave(heads, 0).repeat_interleave(heads, 1)
 
 
-def _ranks(shape: ModelShape) -> int:
-    return min(shape.d_head, shape.d_model)
-
-
-Met = tuple[Tensor, Tensor, Tensor]
+Met = dict[str, Tensor]
 
 
 def _met(
-    senders: Ends, receivers: dict[str, Ends], pairs: dict[str, Tensor], d_model: int, shuffles: int,
+    senders: Ends, receivers: dict[str, Ends], pairs: dict[str, Tensor], d_model: int, kernel: bool, shuffles: int,
     generator: torch.Generator,
 ) -> dict[str, Met]:  # fmt: skip
-    kinds = list(receivers)
-    wanted = torch.stack(list(pairs.values())).any(0)
+    """Values, nulls and spreads of one meeting, kind by kind."""
+    kinds, wanted = list(receivers), torch.stack(list(pairs.values())).any(0)
     ends = [receivers[kind] for kind in kinds]
     values = scores(senders, ends, wanted)
     totals = [torch.zeros_like(value) for value in values]
     for _ in range(shuffles):
         drawn = scores(shuffled(senders, generator), ends, wanted)
-        totals = [total + value for total, value in zip(totals, drawn, strict=True)]
-    return {
-        kind: (value.masked_fill(~pairs[kind], torch.nan), null_squares(senders, ends[n], d_model)[1], total)
-        for n, (kind, value, total) in enumerate(zip(kinds, values, totals, strict=True))
-    }
+        totals = [total + (x.square() if kernel else x) for total, x in zip(totals, drawn, strict=True)]
+    found = {}
+    for kind, readers, value, total in zip(kinds, ends, values, totals, strict=True):
+        mean, spread = null_squares(senders, readers, d_model)
+        met = {"values": value, "spread": spread, "null": torch.full_like(value, mean**0.5)}
+        if kernel:  # a span of rank r has spread 1/r
+            size = 1 / (senders.spread[:, None] * readers.spread[None, :]).sqrt()
+            met = {"values": value.square() * size, "spread": spread * size, "null": mean * size}
+            total = total * size
+        met["shuffled"] = total / max(shuffles, 1) if shuffles else torch.full_like(value, torch.nan)
+        found[kind] = {name: x.masked_fill(~pairs[kind], torch.nan) for name, x in met.items()}
+    return found
 
 
-class _Gathered:
-    """Answers of one kind, put together from its meetings."""
-
-    def __init__(self, shape: tuple[int, int, int, int]) -> None:
-        self.values, self.spread, self.shuffled = (torch.full(shape, torch.nan, dtype=torch.float64) for _ in range(3))
-
-    def put(self, layers: slice, met: Met) -> None:
-        for whole, part in zip((self.values, self.spread, self.shuffled), met, strict=True):
-            place = whole[:, :, layers]
-            place.copy_(part.view(place.shape))
-
-    def answer(self, kernel: bool, rank: int, shuffles: int) -> dict[str, Tensor | None]:
-        """Scores, or for the kernel their squares times the rank: sides of spans have norm 1."""
-        shuffled_mean = self.shuffled / shuffles if shuffles else None
-        alike = self.spread.masked_fill(self.values.isnan(), torch.nan)
-        if not kernel:
-            return {"values": self.values, "spread": alike, "shuffled": shuffled_mean}
-        squares = None if shuffled_mean is None else shuffled_mean.square() * rank
-        return {"values": self.values.square() * rank, "spread": alike * rank, "shuffled": squares}
+def _put(whole: dict[str, Tensor], layers: slice, met: Met) -> None:
+    for name, part in met.items():
+        place = whole[name][:, :, layers]
+        place.copy_(part.view(place.shape))

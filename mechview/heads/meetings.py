@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.factors import HeadFactors, factor_head
-from mechview.heads.composing import Ends, read, spans, written
+from mechview.heads.composing import Ends, from_unit, read, spans, written
 from mechview.lowrank import LowRank
 from mechview.models.norms import centred, fold_write
 from mechview.models.weights import ModelShape, ModelWeights, NormWeights, Stack
@@ -49,34 +49,58 @@ def meetings(
 
     One meeting for all layers, except where the norms between depend on the receiver's layer (post-norm models).
     """
-    kernel = definition == "kernel"
-    readers = [
-        _readers(weights, kinds, offset, layer, stack, fold, kernel) for layer in range(weights.shape.layers(stack))
-    ]
-    messages = (_maps([f.message for f in heads]) for heads in _layers(weights, source, fold))
-    if fold and weights.attention(0, source).stream_norm.kind != "none":
-        yield from _carried(weights, list(messages), readers, stack, kernel)
+    kernel, count = definition == "kernel", weights.shape.layers(stack)
+    if carries(weights, source, fold):
+        for layer in range(count):
+            senders = joined([_writers(low, kernel) for low in writers_at(weights, source, stack, layer, fold)])
+            readers = {kind: readers_at(weights, kind, offset, layer, stack, fold, None, kernel) for kind in kinds}
+            yield slice(layer, layer + 1), senders, readers
         return
+    senders = joined([_writers(low, kernel) for low in _messages(weights, source, stack, fold)])
+    layers = [_readers(weights, kinds, offset, layer, stack, fold, kernel) for layer in range(count)]
+    yield slice(0, count), senders, {kind: joined([layer[kind] for layer in layers]) for kind in kinds}
+
+
+def carries(weights: ModelWeights, stack: Stack, fold: bool) -> bool:
+    """Whether a write meets norms of the stream on its way."""
+    return fold and weights.attention(0, stack).stream_norm.kind != "none"
+
+
+def writers_at(weights: ModelWeights, source: Stack, stack: Stack, layer: int, fold: bool) -> list[LowRank]:
+    """Messages of every layer as the given layer's heads meet them; those of later layers as they are written."""
+    messages = list(_messages(weights, source, stack, fold))
+    if carries(weights, source, fold):
+        for between in range(layer):
+            for norm in (weights.attention(between, source).stream_norm, weights.mlp(between, source).stream_norm):
+                messages[: between + 1] = [through(low, norm) for low in messages[: between + 1]]
+    return messages
+
+
+def _messages(weights: ModelWeights, source: Stack, stack: Stack, fold: bool) -> Iterator[LowRank]:
     final = weights.ends().encoder_final_norm if fold and (source, stack) == ("encoder", "cross") else None
-    senders = joined([_writers(low if final is None else through(low, final), kernel) for low in messages])
-    together = {kind: joined([layer[kind] for layer in readers]) for kind in kinds}
-    yield slice(0, len(readers)), senders, together
-
-
-def _carried(
-    weights: ModelWeights, messages: list[LowRank], readers: list[dict[str, Ends]], stack: Stack, kernel: bool
-) -> Iterator[Meeting]:
-    for layer, receivers in enumerate(readers):
-        if layer:
-            norms = weights.attention(layer - 1, stack).stream_norm, weights.mlp(layer - 1, stack).stream_norm
-            for n in range(layer):
-                messages[n] = through(through(messages[n], norms[0]), norms[1])
-        yield slice(layer, layer + 1), joined([_writers(low, kernel) for low in messages]), receivers
+    for heads in _layers(weights, source, fold):
+        low = _maps([f.message for f in heads])
+        yield low if final is None else through(low, final)
 
 
 def through(low: LowRank, norm: NormWeights) -> LowRank:
     """A map whose output passes a norm of the stream: centred and times its gain, the scale left out."""
     return LowRank(low.left, fold_write(centred(low.right.double(), norm), norm).to(low.right.dtype))
+
+
+def components_of(low: LowRank) -> tuple[Ends, Float[Tensor, "head rank"], Bool[Tensor, "head rank"]]:
+    """Output directions of a batch of maps as writers of rank 1, singular values, and which of these are close."""
+    _, S, Vh = low.svd()
+    alive = S[:, :1] * 1e-6 < S
+    unit = from_unit((Vh * alive[..., None]).flatten(0, 1)[:, None, :])
+    return unit, S.double() * alive, close_pairs(S.double())
+
+
+def close_pairs(S: Float[Tensor, "head rank"], gap: float = 0.01) -> Bool[Tensor, "head rank"]:
+    """Which descending values have a neighbour within `gap`, relative to the larger."""
+    near = S.diff(dim=-1) >= -gap * S[:, :-1]
+    edge = torch.zeros_like(near[:, :1])
+    return torch.cat([edge, near], -1) | torch.cat([near, edge], -1)
 
 
 def _layers(weights: ModelWeights, stack: Stack, fold: bool) -> Iterator[list[HeadFactors]]:
@@ -85,19 +109,27 @@ def _layers(weights: ModelWeights, stack: Stack, fold: bool) -> Iterator[list[He
         yield [factor_head(attention, head, fold) for head in range(weights.shape.n_heads)]
 
 
+def readers_at(
+    weights: ModelWeights, kind: str, offset: int, layer: int, stack: Stack, fold: bool,
+    heads: Sequence[int] | None = None, kernel: bool = False,
+) -> Ends:  # fmt: skip
+    """Input sides of one layer's heads, all of them unless `heads` are named."""
+    attention = weights.attention(layer, stack)
+    chosen = range(weights.shape.n_heads) if heads is None else heads
+    low = _maps([reader_map(factor_head(attention, head, fold), kind, offset) for head in chosen])
+    return spans(low.left.mT) if kernel else read(low)
+
+
 def _readers(
     weights: ModelWeights, kinds: Sequence[str], offset: int, layer: int, stack: Stack, fold: bool, kernel: bool
 ) -> dict[str, Ends]:
     attention = weights.attention(layer, stack)
     heads = [factor_head(attention, head, fold) for head in range(weights.shape.n_heads)]
-    found = {}
-    for kind in kinds:
-        low = _maps([_reader(f, kind, offset) for f in heads])
-        found[kind] = spans(low.left.mT) if kernel else read(low)
-    return found
+    maps = {kind: _maps([reader_map(f, kind, offset) for f in heads]) for kind in kinds}
+    return {kind: spans(low.left.mT) if kernel else read(low) for kind, low in maps.items()}
 
 
-def _reader(factors: HeadFactors, kind: str, offset: int) -> LowRank:
+def reader_map(factors: HeadFactors, kind: str, offset: int) -> LowRank:
     """The receiver's map with the input that the sender feeds on its left."""
     if kind == "V":
         return factors.message

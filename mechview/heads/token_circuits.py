@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mechview.errors import UsageError
@@ -156,13 +156,13 @@ def message_tokens(
     ends = weights.ends()
     check_unembedding(weights, ends, members[0].attention.stack)
     ids = kept_ids(weights.shape.d_vocab, getattr(model, "tokenizer", None), special, exclude)
-    read = unembedding(weights, ends, ids, members[0].attention.stack, reading, fold)
+    readout = unembedding(weights, ends, ids, members[0].attention.stack, reading, fold)
     sources_of = [key_rows(weights, ids, reading, member.attention, fold) for member in members]
     left = [
         _narrow(rows_.through(lambda x, m=m: x @ m.factors.message.left.double()), m)
         for rows_, m in zip(sources_of, members, strict=True)
     ]
-    right = [_narrow(read(m.factors.output).mT, m) for m in members]
+    right = [_narrow(readout.read(m.factors.output).mT, m) for m in members]
     thin = Thin(torch.cat(left, 1), torch.cat(right, 1))
     return _circuit("message", model, members, thin, ids, reading, k, each, sources, None, fold, False, seed)
 

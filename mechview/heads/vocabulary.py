@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -97,8 +98,13 @@ class Rows:
 
     def through(self, read: Callable[[Tensor], Tensor]) -> Tensor:
         """`read(rows)` of all tokens, in float64, without holding the rows."""
+        return torch.cat([read(part) for part in self.parts()])
+
+    def parts(self) -> Iterator[Float[Tensor, "token d_model"]]:
+        """The rows, some at a time."""
         mean = self._mean() if self.reading.centre else None
-        return torch.cat([read(self._finished(rows, mean)) for rows in self._blocks()])
+        for rows in self._blocks():
+            yield self._finished(rows, mean)
 
     def _finished(self, rows: Tensor, mean: Tensor | None) -> Float[Tensor, "token d_model"]:
         rows = rows if mean is None else rows - mean
@@ -204,6 +210,39 @@ def check_unembedding(weights: ModelWeights, ends: EndWeights, stack: Stack) -> 
     return ends.W_U
 
 
+@dataclass(frozen=True)
+class Unembedding:
+    """Directions of the stream to logits of the tokens kept, some columns at a time, in float64."""
+
+    W_U: Float[Tensor, "d_model d_vocab"]
+    ids: Int[Tensor, "token"]
+    scale: float
+    norm: NormWeights
+    reading: Reading
+
+    def columns(self, part: Int[Tensor, "token"]) -> Float[Tensor, "token d_model"]:
+        """What each token's logit reads from the stream."""
+        U = self._plain(part)
+        U = U - self._mean if self.reading.centre else U
+        if self.reading.rows != "unit":
+            return U
+        size = U.norm(dim=-1, keepdim=True)
+        return U / size.where(size > 0, 1.0)
+
+    def read(self, directions: Float[Tensor, "rank d_model"]) -> Float[Tensor, "rank token"]:
+        return torch.cat([directions.double() @ self.columns(part).mT for part in self.ids.split(BLOCK)], dim=-1)
+
+    def _plain(self, part: Tensor) -> Tensor:
+        return centred(fold_write(self.W_U[:, part].double().mT * self.scale, self.norm), self.norm)
+
+    @cached_property
+    def _mean(self) -> Float[Tensor, "d_model"]:
+        total = self.W_U.new_zeros(len(self.W_U), dtype=torch.float64)
+        for part in self.ids.split(BLOCK):
+            total += self._plain(part).sum(0)
+        return total / len(self.ids)
+
+
 def unembedding(
     weights: ModelWeights,
     ends: EndWeights,
@@ -211,25 +250,19 @@ def unembedding(
     stack: Stack,
     reading: Reading,
     fold: bool = True,
-) -> Callable[[Float[Tensor, "rank d_model"]], Float[Tensor, "rank token"]]:
-    """A function that takes directions of the stream to logits of the tokens kept, in float64, column by column."""
-    W_U, norm = check_unembedding(weights, ends, stack), ends.final_norm if fold else IDENTITY_NORM
+) -> Unembedding:
+    """The unembedding of the tokens kept.
 
-    def columns(part: Tensor) -> Tensor:
-        U = fold_write(W_U[:, part].double().mT * ends.logit_scale, norm)
-        return centred(U, norm)
+    Raises:
+        UnsupportedError: writes of this stack have no logits; see `check_unembedding`.
+    """
+    norm = ends.final_norm if fold else IDENTITY_NORM
+    return Unembedding(check_unembedding(weights, ends, stack), ids, ends.logit_scale, norm, reading)
 
-    parts = ids.split(BLOCK)
-    mean = sum(columns(part).sum(0) for part in parts) / len(ids) if reading.centre else None
 
-    def read(directions: Tensor) -> Tensor:
-        found = []
-        for part in parts:
-            U = columns(part) if mean is None else columns(part) - mean
-            if reading.rows == "unit":
-                size = U.norm(dim=-1, keepdim=True)
-                U = U / size.where(size > 0, 1.0)
-            found.append(directions.double() @ U.mT)
-        return torch.cat(found, dim=-1)
-
-    return read
+def token_gram(rows: Rows, readout: Unembedding) -> Float[Tensor, "d_model d_model"]:
+    """`U E`: what a stream direction, unembedded and embedded again, becomes; of it `O (U E) V` is `r x r`."""
+    total = rows.ends.W_E.new_zeros(rows.weights.shape.d_model, rows.weights.shape.d_model, dtype=torch.float64)
+    for ids, found in zip(rows.ids.split(BLOCK), rows.parts(), strict=True):
+        total += readout.columns(ids).mT @ found
+    return total
