@@ -18,7 +18,7 @@ from mechview.errors import UnsupportedError, UsageError
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.trace import Trace
 from mechview.models.weights import EndWeights, NormWeights
-from mechview.residual.neurons import ACTIVATIONS
+from mechview.models.neurons import ACTIVATIONS
 
 Target = str | int | Sequence[str | int]
 

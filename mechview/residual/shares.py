@@ -20,7 +20,7 @@ from mechview.models.norms import centred, fold_write, norm_scale
 from mechview.models.trace import Trace, as_added
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.embeddings import embed_steps
-from mechview.residual.neurons import activations, expert_writes
+from mechview.models.neurons import activations, expert_writes
 from mechview.residual.readout import (
     Direction,
     Target,
