@@ -148,3 +148,4 @@ TABLED: dict[str, Metric] = (
 
 METRICS.update(TABLED)
 NOTES = METRICS
+Note = Metric

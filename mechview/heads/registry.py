@@ -21,8 +21,8 @@ from mechview.errors import UsageError
 
 GROUP = "mechview.metrics"
 BUILT_IN = ("looks", "writes", "weighed")
-NEEDS = ("repeats", "fourfold", "random", "text", "names", "weights")
-NULLS = ("permuted", "none")
+NEEDS = ("repeats", "fourfold", "random", "text", "names", "weights", "model")
+NULLS = ("permuted", "own", "none")
 WHERE = {
     "causal": "exists only for heads that look back: it is about earlier tokens of a causal model",
     "self": "exists only where queries and keys are the same tokens: not in cross-attention",
@@ -72,8 +72,9 @@ def metric(
 
     Args:
         needs: `repeats` (random tokens twice), `fourfold` (25 random tokens four times), `random`, `text`,
-            `names`, or `weights` (the function takes a `LayerWeights` instead).
-        null: `permuted`, the same metric on copies of the model whose weights are permuted, or `none`.
+            `names`, `weights` (the function takes a `LayerWeights` instead), or `model` (it takes the model and a
+            seed, and gives rows with a value and a null of their own).
+        null: `permuted`, the same metric on copies of the model whose weights are permuted; `own`; or `none`.
         where: `causal`, `self` (no cross-attention) or `any`.
         per: `prompt`, or `seed` to take the list of a seed's passes at once.
 
@@ -83,6 +84,8 @@ def metric(
     for value, choices in ((needs, NEEDS), (null, NULLS), (where, WHERE), (per, ("prompt", "seed"))):
         if value not in choices:
             raise UsageError(f"metric {name}: {value!r} is not one of {', '.join(choices)}")
+    if (needs == "model") != (null == "own"):
+        raise UsageError(f"metric {name}: needs='model' and null='own' belong together")
 
     def add(measure: Measure) -> Measure:
         shown = title or name.replace("_", " ")

@@ -149,7 +149,10 @@ def roles(
     """
     table = role_table(thresholds)
     known = load_metrics()
-    found = head_scores(model, [n for n in table.metrics if n in known], **settings) if scores is None else scores
+    wrong = next((name for name in table.metrics if name not in known), None)
+    if wrong is not None:
+        raise UsageError(f"the table of roles asks for a metric {wrong!r}, which is not registered")
+    found = head_scores(model, table.metrics, **settings) if scores is None else scores
     by_head: dict[str, dict[str, Score]] = {}
     for row in found.rows:
         by_head.setdefault(row.label, {})[row.metric] = row

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechview.errors import HeadError, UnsupportedError, UsageError
+from mechview.errors import HeadError, MechviewError, UnsupportedError, UsageError
 from mechview.factors import head_label
 from mechview.heads.bands import null_band
 from mechview.heads.batteries import Batteries
@@ -143,11 +143,13 @@ def head_scores(
         raise UsageError(f"seeds={seeds} and copies={copies} make no sense: at least one seed, no negative copies")
     asked, kept = find_metrics(metrics), kept_heads(model, layers, heads)
     drawn = Batteries(model, seed, lengths, bos, tokens, before, text)
-    found = measure(model, drawn, asked, seeds)
-    if not found.values:
+    found = measure(model, drawn, [one for one in asked if one.null != "own"], seeds)
+    own = {one.name: own_rows(model, one, seed, found) for one in asked if one.null == "own"}
+    if not found.values and not any(own.values()):
         raise UnsupportedError(f"{model.name}: " + "; ".join(found.notes(False)))
     nulls = permuted_nulls(model, drawn, [m for m in asked if m.null == "permuted"], copies)
-    rows = [row for one in asked for row in _rows(model, one, found, nulls) if (row.layer, row.head) in kept]
+    every = [row for one in asked for row in (own.get(one.name) or _rows(model, one, found, nulls))]
+    rows = [row for row in every if (row.layer, row.head) in kept]
     notes = found.notes(len(model.shape.stacks) > 1)
     return HeadScores(model=model.name, revision=model.source.revision, rows=tuple(rows), notes=notes)
 
@@ -219,6 +221,21 @@ def called(one: Metric, seen: Any) -> Tensor:
     if value.shape != (heads,):
         raise UsageError(f"metric {one.name} gave shape {list(value.shape)}; it must give one value for each of {heads} heads")
     return value
+
+
+def own_rows(model: Model, one: Metric, seed: int, found: _Found) -> list[Score]:
+    """Rows of a metric that brings its null, where it exists; heads of other stacks are left out with a note."""
+    try:
+        rows = one.measure(model, seed) if one.measure else []
+    except MechviewError as error:
+        found.refuse(one.name, "every stack", str(error))
+        return []
+    names = ("stack", "layer", "head", "kv_head", "label")
+    numbers = ("value", "null_mean", "null_sd", "n")
+    given = {row.label: Score(**{n: getattr(row, n) for n in names + numbers}, metric=one.name) for row in rows}
+    for stack in {row.stack for row in _rows(model, one, found, {})} - {row.stack for row in given.values()}:
+        found.refuse(one.name, stack, "from weights, it is measured for the heads whose messages reach the logits")
+    return [given.get(row.label, row) for row in _rows(model, one, found, {})]
 
 
 def permuted_nulls(model: Model, drawn: Batteries, metrics: Sequence[Metric], copies: int) -> dict[Site, Tensor]:

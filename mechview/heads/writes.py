@@ -54,7 +54,7 @@ def name_mover(seen: LayerPass) -> Float[Tensor, "head"]:
     logits = read_out(message_of(x, seen.attention), unembed)
     own = logits.gather(2, seen.ids[places][None, :, None].expand(len(logits), -1, 1))
     count = TOP if logits.shape[-1] >= SMALL_VOCABULARY else max(1, logits.shape[-1] // 20)
-    return ((logits > own).sum(-1) < count).double().mean(1)
+    return ((logits >= own).sum(-1) <= count).double().mean(1)  # ties count against a head that does nothing
 
 
 @metric(
