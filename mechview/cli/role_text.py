@@ -47,7 +47,9 @@ def roles_text(found: Any) -> str:
     silent = [card for card in found.cards if card.roles == ("unknown",)]
     rows = [(card.label, card.kv_head, card.line) for card in found.cards if card not in silent]
     title = f"{found.model}: roles of {len(found.cards)} heads, {len(silent)} of them unknown"
-    return table(("head", "kv", "roles, with value, threshold and null of their tests"), rows, title) + notes_text(found.notes)
+    return table(("head", "kv", "roles, with value, threshold and null of their tests"), rows, title) + notes_text(
+        found.notes
+    )
 
 
 def card_text(card: Any, notes: tuple[str, ...]) -> str:

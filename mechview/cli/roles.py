@@ -14,7 +14,6 @@ from mechview.cli.role_text import card_text, causal_text, roles_text
 from mechview.errors import MechviewError, UsageError
 from mechview.manifest import manifest
 
-SMALL = 3e8
 Copies = Annotated[int, typer.Option("--copies", min=0, help="Copies with permuted weights behind each null.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Draws of the prompts behind each value.")]
 Thresholds = Annotated[
@@ -60,7 +59,9 @@ def roles(
         asked = [(one.layer, one.head)] if one is not None else None
         drawn: dict[str, Any] = dict(task=task, method=method, seed=seed, bos=bos.value)
         checked = causal_check(opened, asked, roles=found, **drawn) if causal else None
-    told: dict[str, Any] = dict(verb="roles", seed=seed, seeds=seeds, copies=copies, causal=causal, thresholds=str(thresholds))
+    told: dict[str, Any] = dict(
+        verb="roles", seed=seed, seeds=seeds, copies=copies, causal=causal, thresholds=str(thresholds)
+    )
     beside = (lambda: {"causal": checked.frame()}) if checked is not None else dict
     emit(
         Answer("roles", found.frame, lambda: roles_text(found) + causal_text(checked), lambda: manifest(opened, run, **told), beside),
@@ -87,9 +88,10 @@ def scores_asked(opened: Any, asked: str, files: list[Path] | None, settings: di
 
 def role_part(opened: Any, wanted: Any, asked: bool | None, seed: int) -> tuple[Any, str]:
     """The roles of one head and their text, or the sentence why they were not looked for."""
+    from mechview.heads.roles import affordable
     from mechview.heads.roles import roles as find_roles
 
-    if asked is False or (asked is None and _large(opened.shape)):
+    if asked is False or (asked is None and not affordable(opened.shape)):
         return None, "role: not looked for (--roles runs the model and five permuted copies of it)\n"
     try:
         found = find_roles(opened, seed=seed, heads=[(wanted.layer, wanted.head)])
@@ -98,9 +100,3 @@ def role_part(opened: Any, wanted: Any, asked: bool | None, seed: int) -> tuple[
             raise
         return None, f"role: not looked for: {error}\n"
     return found, card_text(found.card(str(wanted)), found.notes)
-
-
-def _large(shape: Any) -> bool:
-    """More parameters than a card should run six times unasked, by the sizes of the matrices."""
-    block = shape.d_model * (4 * shape.n_heads * shape.d_head + 3 * shape.d_mlp)
-    return (shape.n_layers + shape.n_encoder_layers) * block + shape.d_vocab * shape.d_model > SMALL

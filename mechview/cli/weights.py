@@ -22,10 +22,6 @@ ParityFlag = Annotated[
 Scores = Annotated[
     str | None, typer.Option("--scores", help="Metrics to measure by running the model: induction,previous_token or all.", metavar="METRICS")
 ]  # fmt: skip
-RoleFlag = Annotated[
-    bool | None,
-    typer.Option("--roles/--no-roles", help="Run the model and look for the head's role.", show_default="on up to 0.3 G parameters"),
-]  # fmt: skip
 Dense = Annotated[
     bool, typer.Option("--dense", help="Also the d_model x d_model matrix, in a .safetensors or .npz file.")
 ]  # fmt: skip
@@ -48,7 +44,9 @@ def heads(
     with working(f"reading {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         if scores is not None or metrics_file:
-            asked: dict[str, Any] = dict(seed=seed, seeds=seeds, copies=copies, bos=bos.value, text=texts.read(opened) or None)
+            asked: dict[str, Any] = dict(
+                seed=seed, seeds=seeds, copies=copies, bos=bos.value, text=texts.read(opened) or None
+            )
             return _scores(opened, scores or "all", metrics_file, asked | kept(opened, layers, heads), run, to)
         measured = _parity(opened, texts, fold) if (texts.given if parity is None else parity) else None
         table = _table(opened, layers, heads, fold, _offset(opened, offset), seed, measured)
@@ -59,14 +57,16 @@ def heads(
 
 def _scores(opened: Any, names: str, files: Any, asked: dict[str, Any], run: Any, to: Output) -> int:
     found = scores_asked(opened, names, files, asked)
-    told: dict[str, Any] = dict(verb="heads", scores=names, seed=asked["seed"], seeds=asked["seeds"], copies=asked["copies"])
+    told: dict[str, Any] = dict(
+        verb="heads", scores=names, seed=asked["seed"], seeds=asked["seeds"], copies=asked["copies"]
+    )
     emit(Answer("heads", found.frame, lambda: scores_text(found), lambda: manifest(opened, run, **told)), to)
     return 0
 
 
 def head(
     model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
-    offset: o.Offset = None, fold: o.Fold = True, roles: RoleFlag = None, seed: o.Seed = 0,
+    offset: o.Offset = None, fold: o.Fold = True, roles: o.RoleFlag = None, seed: o.Seed = 0,
     revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None, format: o.Form = None,
     json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip

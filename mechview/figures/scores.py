@@ -49,7 +49,9 @@ def score_grid(heads: pd.DataFrame, metric: str) -> go.Figure:
     figure = head_grid(heads, metric)
     several = rows["stack"].nunique() > 1
     far = rows[outside(rows)]
-    places = [f"{stack} {layer}" if several else str(layer) for stack, layer in zip(far["stack"], far["layer"], strict=True)]
+    places = [
+        f"{stack} {layer}" if several else str(layer) for stack, layer in zip(far["stack"], far["layer"], strict=True)
+    ]
     figure.add_trace(
         go.Scatter(
             x=far["head"], y=places, mode="markers", name="outside the null", text=far["label"], customdata=far["z"],
@@ -76,7 +78,11 @@ def distance_lines(distances: pd.DataFrame, label: str) -> go.Figure:
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=rows["distance"], y=[high for _, high in bands], **edge)
     figure.add_scatter(
-        x=rows["distance"], y=[max(low, 0.0) for low, _ in bands], fill="tonexty", fillcolor="rgba(138,147,156,0.25)", **edge
+        x=rows["distance"],
+        y=[max(low, 0.0) for low, _ in bands],
+        fill="tonexty",
+        fillcolor="rgba(138,147,156,0.25)",
+        **edge,
     )
     figure.add_scatter(
         x=rows["distance"], y=rows["null_mean"], mode="lines", name="permuted weights (band: 95 %)",
@@ -110,8 +116,12 @@ def role_map(roles: pd.DataFrame) -> go.Figure:
             customdata=[plain_text(text.replace("+", ", ").replace("_", " ")) for text in here["roles"]],
             hovertemplate="%{text}: %{customdata}<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(template=TEMPLATE, title={"text": plain_text(f"roles of the heads of {heads['model'].iloc[0]}")})
+    figure.update_layout(
+        template=TEMPLATE, title={"text": plain_text(f"roles of the heads of {heads['model'].iloc[0]}")}
+    )
     figure.update_xaxes(title_text="head", dtick=1)
-    layers = list(dict.fromkeys(f"{s} {n}" if several else str(n) for s, n in zip(heads["stack"], heads["layer"], strict=True)))
+    layers = list(
+        dict.fromkeys(f"{s} {n}" if several else str(n) for s, n in zip(heads["stack"], heads["layer"], strict=True))
+    )
     figure.update_yaxes(title_text="layer", type="category", categoryorder="array", categoryarray=layers[::-1])
     return figure

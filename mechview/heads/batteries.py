@@ -99,7 +99,14 @@ class Batteries:
             return tuple(self.tokens)
         model = self.model
         config, tokenizer = getattr(model.weights, "config", None), model.tokenizer
-        names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "sep_token_id", "cls_token_id")
+        names = (
+            "bos_token_id",
+            "eos_token_id",
+            "pad_token_id",
+            "decoder_start_token_id",
+            "sep_token_id",
+            "cls_token_id",
+        )
         found = [getattr(config, name, None) for name in names]
         special = {i for value in found for i in (value if isinstance(value, list) else [value])} | {*self.around[0]}
         special |= {*getattr(tokenizer, "all_special_ids", ()), *getattr(tokenizer, "added_tokens_decoder", ())}
@@ -170,7 +177,9 @@ class Batteries:
             return [TestPrompt(p.ids, p.start, p.stop, 0, tuple(range(p.start, p.stop))) for p in prompts]
         names = self.names
         if len(names) < LEAST_NAMES:
-            raise UnsupportedError(f"the vocabulary of {self.model.name} has {len(names)} names as single tokens: too few")
+            raise UnsupportedError(
+                f"the vocabulary of {self.model.name} has {len(names)} names as single tokens: too few"
+            )
         chosen = [names[n] for n in torch.randperm(len(names), generator=generator)[: 2 * SENTENCES].tolist()]
         return [self._sentence(*chosen[2 * n : 2 * n + 2]) for n in range(len(chosen) // 2)]
 

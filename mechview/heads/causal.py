@@ -80,9 +80,13 @@ def causal_check(
     if method not in METHODS or (task is not None and task not in TASKS):
         raise UsageError(f"method is one of {', '.join(METHODS)}, task one of {', '.join(TASKS)}")
     if model.shape.stacks != ("decoder",):
-        raise UnsupportedError("the causal check measures the loss of next tokens, which only decoder-only models predict")
+        raise UnsupportedError(
+            "the causal check measures the loss of next tokens, which only decoder-only models predict"
+        )
     wanted = _wanted(model, heads, task, roles)
-    rows, clean, errors = [], {}, []
+    rows: list[Score] = []
+    clean: dict[str, float] = {}
+    errors = []
     for name in dict.fromkeys(wanted.values()):
         mine = [pair for pair, own in wanted.items() if own == name]
         found = _task(model, name, mine, method, others, seed, batch_size, drawn)
@@ -90,7 +94,12 @@ def causal_check(
         clean |= found.clean
         errors.append(found.error)
     return CausalCheck(
-        model=model.name, revision=model.source.revision, rows=tuple(rows), clean=clean, method=method, error=max(errors)
+        model=model.name,
+        revision=model.source.revision,
+        rows=tuple(rows),
+        clean=clean,
+        method=method,
+        error=max(errors),
     )
 
 
@@ -113,7 +122,14 @@ def _wanted(model: Model, heads: Sequence[Any] | None, task: str | None, roles: 
 
 
 def _task(
-    model: Model, task: str, mine: list[Pair], method: str, others: int, seed: int, batch_size: int, drawn: dict[str, Any]
+    model: Model,
+    task: str,
+    mine: list[Pair],
+    method: str,
+    others: int,
+    seed: int,
+    batch_size: int,
+    drawn: dict[str, Any],
 ) -> CausalCheck:
     """All heads of one task, and the other heads beside them."""
     batteries = Batteries(model, seed, **drawn)

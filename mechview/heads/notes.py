@@ -8,8 +8,9 @@ from __future__ import annotations
 from mechview.heads.registry import METRICS, Metric
 
 
-def _both(name: str, title: str, *rest: str) -> dict[str, Metric]:
-    return {f"{side}_{name}": Metric(f"{side}: {title}", *rest) for side in ("pattern", "message")}
+def _both(name: str, title: str, definition: str, unit: str, source: str, cannot: str) -> dict[str, Metric]:
+    about = (definition, unit, source, cannot)
+    return {f"{side}_{name}": Metric(f"{side}: {title}", *about) for side in ("pattern", "message")}
 
 
 TABLED: dict[str, Metric] = (

@@ -40,9 +40,7 @@ class Readout:
     mean: Float[Tensor, "d_model"]
     ends: EndWeights
 
-    def rises(
-        self, write: Float[Tensor, "*any d_model"], ids: Int[Tensor, "*any"]
-    ) -> Float[Tensor, "*any"]:
+    def rises(self, write: Float[Tensor, "*any d_model"], ids: Int[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """What a write adds to the centred logit of one token each, before the final norm's scale."""
         toward = self.W[:, ids].movedim(0, -1) - self.mean
         return (self.folded(write) * toward.to(write)).sum(-1)
@@ -60,7 +58,7 @@ def readout(ends: EndWeights) -> Readout:
         raise UnsupportedError("this model has no unembedding: nothing it writes is a logit")
     if ends.head_transform is not None:
         raise UnsupportedError("this model has a layer before its unembedding: logits are not linear in the stream")
-    return Readout(ends.W_U, ends.W_U.mean(1), ends)
+    return Readout(ends.W_U, ends.W_U.mean(1, dtype=torch.promote_types(ends.W_U.dtype, torch.float32)), ends)
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,9 @@ class LayerPass:
 
     def offset_cells(self, offset: int, first: int) -> Bool[Tensor, "q_pos k_pos"]:
         """Cells `k = q - offset` of ordinary tokens, for queries from `first` on."""
-        q, k = torch.meshgrid(*(torch.arange(n, device=self.pattern.device) for n in self.pattern.shape[1:]), indexing="ij")
+        q, k = torch.meshgrid(
+            *(torch.arange(n, device=self.pattern.device) for n in self.pattern.shape[1:]), indexing="ij"
+        )
         inside = (q >= first) & (q < self.prompt.stop) & (k >= self.prompt.start) & (k < self.prompt.stop)
         return (q - k == offset) & inside
 

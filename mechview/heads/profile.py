@@ -87,7 +87,9 @@ def distance_profile(
     return DistanceProfile(model=model.name, revision=model.source.revision, heads=rows)
 
 
-def _profiles(model: Model, batteries: Batteries, seeds: Sequence[int] | range) -> dict[Site, Float[Tensor, "head distance"]]:
+def _profiles(
+    model: Model, batteries: Batteries, seeds: Sequence[int] | range
+) -> dict[Site, Float[Tensor, "head distance"]]:
     found: dict[Site, list[Tensor]] = defaultdict(list)
     shared = Shared(model.weights.ends())
     for number in seeds:

@@ -28,7 +28,7 @@ WHERE = {
     "self": "exists only where queries and keys are the same tokens: not in cross-attention",
     "any": "",
 }
-Measure = Callable[[Any], Any]
+Measure = Callable[..., Any]
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from mechview.errors import UsageError
 from mechview.heads.registry import load_metrics
 from mechview.heads.scores import HeadScores, Score, head_scores
 from mechview.models.load import Model
-from mechview.models.weights import Stack
+from mechview.models.weights import ModelShape, Stack
 from mechview.results import Result
 
 MIXED, UNKNOWN = "mixed", "unknown"
+UNASKED = 3e8
 TASKS = ("repeats", "text")
 ROLE_KEYS = {"title", "looks", "task", "tests"}
 TEST_KEYS = {"metric", "at_least", "at_most", "beyond_null"}
@@ -162,6 +163,15 @@ def roles(
     return Roles(model=found.model, revision=found.revision, cards=cards, table=table, scores=found, notes=notes)
 
 
+def affordable(shape: ModelShape) -> bool:
+    """Whether roles are looked for unasked: at most 0.3 G parameters, by the sizes of the matrices.
+
+    A model is run on some twenty short prompts for them, and so are five permuted copies of it.
+    """
+    block = shape.d_model * (4 * shape.n_heads * shape.d_head + 3 * shape.d_mlp)
+    return (shape.n_layers + shape.n_encoder_layers) * block + shape.d_vocab * shape.d_model <= UNASKED
+
+
 def role_card(table: RoleTable, measured: Mapping[str, Score]) -> RoleCard:
     """The card of one head from its scores by metric."""
     place = next(iter(measured.values()))
@@ -233,7 +243,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _role(name: str, row: Any) -> Role:
     if not isinstance(row, Mapping) or not row.get("tests") or not set(row) <= ROLE_KEYS:
-        raise UsageError(f"role {name} needs tests, and may have {', '.join(sorted(ROLE_KEYS - {'tests'}))}; nothing else")
+        raise UsageError(
+            f"role {name} needs tests, and may have {', '.join(sorted(ROLE_KEYS - {'tests'}))}; nothing else"
+        )
     if row.get("task", "text") not in TASKS or name == UNKNOWN:
         raise UsageError(f"role {name}: the task is one of {', '.join(TASKS)}, and no role is called {UNKNOWN}")
     tests = tuple(_test(name, test) for test in row["tests"])
@@ -243,7 +255,9 @@ def _role(name: str, row: Any) -> Role:
 def _test(name: str, row: Any) -> Test:
     sides = [side for side in ("at_least", "at_most") if isinstance(row, Mapping) and side in row]
     if len(sides) != 1 or not isinstance(row.get("metric"), str) or not set(row) <= TEST_KEYS:
-        raise UsageError(f"a test of role {name} needs a metric, and one of at_least and at_most; it may have beyond_null")
+        raise UsageError(
+            f"a test of role {name} needs a metric, and one of at_least and at_most; it may have beyond_null"
+        )
     if isinstance(row[sides[0]], bool) or not isinstance(row[sides[0]], int | float):
         raise UsageError(f"a threshold of role {name} is {row[sides[0]]!r}, not a number")
     return Test(row["metric"], float(row[sides[0]]), sides[0] == "at_least", bool(row.get("beyond_null", False)))

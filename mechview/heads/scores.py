@@ -219,7 +219,9 @@ def called(one: Metric, seen: Any) -> Tensor:
     value = torch.as_tensor(one.measure(seen) if one.measure else math.nan).detach().double().cpu()
     heads = len((seen[0] if isinstance(seen, list) else seen).attention.W_Q)
     if value.shape != (heads,):
-        raise UsageError(f"metric {one.name} gave shape {list(value.shape)}; it must give one value for each of {heads} heads")
+        raise UsageError(
+            f"metric {one.name} gave shape {list(value.shape)}; it must give one value for each of {heads} heads"
+        )
     return value
 
 
@@ -288,7 +290,9 @@ def kept_heads(model: Model, layers: Sequence[int] | None, heads: Sequence[Any] 
     asked = None if heads is None else set(head_pairs(heads))
     outside = next((pair for pair in sorted(asked or ()) if pair not in pairs), None)
     if outside is not None:
-        raise HeadError(f"head L{outside[0]}H{outside[1]} does not exist: {count} layers of {model.shape.n_heads} heads")
+        raise HeadError(
+            f"head L{outside[0]}H{outside[1]} does not exist: {count} layers of {model.shape.n_heads} heads"
+        )
     wrong = next((layer for layer in layers or () if not 0 <= layer < count), None)
     if wrong is not None:
         raise HeadError(f"layer {wrong} does not exist: this model has layers 0 to {count - 1}")

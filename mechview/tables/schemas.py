@@ -23,7 +23,9 @@ SCHEMAS: dict[str, Schema] = {
         "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
         "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
         "value": Column("float64", "the measurement, in `unit`"),
-        "null_mean": Column("float64", "the same without structure, as the note of the metric says; NaN where no null exists"),
+        "null_mean": Column(
+            "float64", "the same without structure, as the note of the metric says; NaN where no null exists"
+        ),
         "null_sd": Column("float64", "standard deviation of the null over its draws"),
         "z": Column("float64", "(value - null_mean) / null_sd"),
         "n": Column("int32", "draws behind the null"),
@@ -82,7 +84,8 @@ SCHEMAS: dict[str, Schema] = {
         "shown": Column("str", "the text with every character visible, shortened"),
         "special": Column("bool", "beginning of sequence and the like"),
     },
-} | HEAD_SCHEMAS | RESIDUAL_SCHEMAS
+} | RESIDUAL_SCHEMAS
+SCHEMAS |= HEAD_SCHEMAS
 
 
 def schema() -> dict[str, Any]:

@@ -35,7 +35,9 @@ def causal_frame(check: CausalCheck) -> pd.DataFrame:
 def roles_frame(roles: Roles) -> pd.DataFrame:
     """The `roles` table: every test of every head, whether it speaks for a role or not."""
     records = [record for card in roles.cards for record in _tests(card)]
-    columns = {name: [record[name] for record in records] for name in SCHEMAS["roles"] if name not in ("model", "revision")}
+    columns = {
+        name: [record[name] for record in records] for name in SCHEMAS["roles"] if name not in ("model", "revision")
+    }
     return typed(columns | {"model": roles.model, "revision": roles.revision}, "roles")
 
 

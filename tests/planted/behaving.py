@@ -44,14 +44,14 @@ def back(arrays: dict[str, torch.Tensor], head: int, distance: int) -> None:
 
 
 ROLES = {
-    "L0H0": {"previous_token", "positional"},
+    "L0H0": {"previous_token"},
     "L0H1": {"duplicate_token"},
-    "L0H2": {"sink", "positional"},
+    "L0H2": {"sink"},
     "L0H3": {"unknown"},
     "L1H0": {"induction", "copier", "name_mover"},
     "L1H1": {"positional"},
     "L1H2": {"copier", "name_mover"},
-    "L1H3": {"unknown"},
+    "L1H3": {"copy_suppressor"},
 }
 
 
@@ -68,9 +68,16 @@ def model(order: tuple[int, ...] = (0, 1, 2, 3), dtype: torch.dtype = torch.floa
     moves(second, 0, TOKEN, OUT)
     back(second, 1, 5)
     moves(second, 2, TOKEN, OUT)
+    moves(second, 3, TOKEN, OUT)
+    second["W_V"][3] *= -1.0
     embed, place, unembed = torch.zeros(VOCAB, WIDTH), torch.zeros(LENGTH, WIDTH), torch.zeros(WIDTH, VOCAB)
     embed[:, TOKEN], place[:, PLACE], unembed[OUT] = torch.eye(VOCAB), torch.eye(LENGTH), torch.eye(VOCAB)
     layers = [{name: W[list(order)].to(dtype) for name, W in arrays.items()} for arrays in (first, second)]
     return mv.from_arrays(
-        W_E=embed.to(dtype), W_pos=place.to(dtype), W_U=unembed.to(dtype), position="learned", layers=layers, name="planted"
+        W_E=embed.to(dtype),
+        W_pos=place.to(dtype),
+        W_U=unembed.to(dtype),
+        position="learned",
+        layers=layers,
+        name="planted",
     )

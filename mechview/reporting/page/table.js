@@ -25,7 +25,7 @@ function findHeads(text) {
 function csvText() {
   const names = ["head", "kv_head", "offset"];
   const headings = [...TABLE.tHead.rows[1].cells].map((cell) => cell.querySelector("button").textContent);
-  headings.forEach((name, n) => names.push(`${n < 5 ? "pattern" : "message"} ${name}`));
+  headings.forEach((name, n) => names.push(`${n < 5 ? "pattern" : n < 10 ? "message" : "test prompts"} ${name}`));
   const lines = [...TABLE.tBodies[0].rows].map((row) =>
     [...row.cells].map((cell, n) => (n === 0 ? cell.textContent.trim() : cell.dataset.key)).join(","));
   return [names.join(","), ...lines].join("\n") + "\n";
