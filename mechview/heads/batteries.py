@@ -9,6 +9,7 @@ copy" is one place. What the tokenizer puts around a text stands around every pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from mechview.errors import PromptError, UnsupportedError, UsageError
+from mechview.heads.vocabulary import unused_ids
 from mechview.models.bundled import data_folder
 from mechview.models.load import Model
 from mechview.models.reader import NamedWeights
@@ -31,6 +33,7 @@ TEXT_LENGTH = 64
 SENTENCES, LEAST_NAMES = 4, 8
 SHORTEST = 3
 TEXTS = ("austen-heldout.txt", "kjv-heldout.txt")
+BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 FRAME = ("Then,", " and", " went to the store.")
 
 
@@ -94,7 +97,7 @@ class Batteries:
 
     @cached_property
     def ordinary(self) -> tuple[int, ...]:
-        """Ids that are neither special nor added nor beyond the tokenizer's vocabulary."""
+        """Ids that are neither special, added, reserved nor single bytes that hardly any text needs."""
         if self.tokens is not None:
             return tuple(self.tokens)
         model = self.model
@@ -109,9 +112,10 @@ class Batteries:
         )
         found = [getattr(config, name, None) for name in names]
         special = {i for value in found for i in (value if isinstance(value, list) else [value])} | {*self.around[0]}
-        special |= {*getattr(tokenizer, "all_special_ids", ()), *getattr(tokenizer, "added_tokens_decoder", ())}
-        count = model.shape.d_vocab if tokenizer is None else min(model.shape.d_vocab, len(tokenizer))
-        return tuple(i for i in range(count) if i not in special)
+        if tokenizer is not None:
+            special |= unused_ids(model.shape.d_vocab, tokenizer) | byte_ids(tokenizer)
+            special |= set(getattr(tokenizer, "added_tokens_decoder", ()))
+        return tuple(i for i in range(model.shape.d_vocab) if i not in special)
 
     @property
     def room(self) -> int | None:
@@ -130,7 +134,7 @@ class Batteries:
             raise UsageError(f"a period of {wrong} tokens does not fit: choose 2 to {longest} for this model")
         found = {min(n, longest) for n in asked}
         narrow = min(windows(self.model), default=None)
-        if narrow is not None and 2 < narrow <= min(found):
+        if not self.lengths and narrow is not None and 2 < narrow <= min(found):
             found.add(narrow - 1)
         return tuple(sorted(found))
 
@@ -211,6 +215,11 @@ class Batteries:
     def _wrapped(self, inner: list[int], period: int = 0) -> TestPrompt:
         before, after = self.around
         return TestPrompt((*before, *inner, *after), len(before), len(before) + len(inner), period)
+
+
+def byte_ids(tokenizer: Any) -> set[int]:
+    """Ids of bytes that a tokenizer falls back on (`<0xE6>`): drawn at random they would be most of a small vocabulary."""
+    return {i for name, i in tokenizer.get_vocab().items() if BYTE.fullmatch(str(name))}
 
 
 def plain(tokenizer: Any, text: str) -> list[int]:
