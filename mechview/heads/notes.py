@@ -5,18 +5,8 @@ The registry behind the method notes of a report and the `unit` and `source` col
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Note:
-    """One quantity. `title` is how it is named to a reader."""
-
-    title: str
-    definition: str
-    unit: str
-    source: str
-    cannot: str
+from mechview.heads.notes_form import Note
+from mechview.heads.notes_weights import WEIGHT_NOTES
 
 
 def _both(name: str, title: str, *rest: str) -> dict[str, Note]:
@@ -139,4 +129,5 @@ NOTES: dict[str, Note] = (
             "A share of effect: a head with a small share may decide an output.",
         ),
     }
+    | WEIGHT_NOTES
 )
