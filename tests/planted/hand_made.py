@@ -41,7 +41,9 @@ def model(*layers: dict, **more):
     return mv.from_arrays(layers=list(layers), **settings)
 
 
-def random_model(layers: int = 3, heads: int = 4, width: int = 4, d_model: int = 32, vocab: int = 40, seed: int = 0, **more):
+def random_model(
+    layers: int = 3, heads: int = 4, width: int = 4, d_model: int = 32, vocab: int = 40, seed: int = 0, **more
+):
     """Gaussian weights, with gains and biases where asked for."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -57,6 +59,10 @@ def random_model(layers: int = 3, heads: int = 4, width: int = 4, d_model: int =
             "W_V": drawn(groups, d_model, width), "W_O": drawn(heads, width, d_model),
         }  # fmt: skip
         if gains:
-            one |= {"ln1": (1 + 0.4 * drawn(d_model), 0.3 * drawn(d_model)), "b_Q": drawn(heads, width), "b_V": drawn(groups, width)}
+            one |= {
+                "ln1": (1 + 0.4 * drawn(d_model), 0.3 * drawn(d_model)),
+                "b_Q": drawn(heads, width),
+                "b_V": drawn(groups, width),
+            }
         made.append(one)
     return mv.from_arrays(W_E=drawn(vocab, d_model), W_U=drawn(d_model, vocab), layers=made, **more)

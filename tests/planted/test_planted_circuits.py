@@ -152,7 +152,9 @@ def test_folded_gains_and_centring_decide_what_is_read():
 def test_biases_enter_scores_only_when_asked_for():
     made = wide(query=ALL, key=ALL)
     with_bias = layer(made, b_Q=torch.full((1, D), 3.0, dtype=torch.float64))
-    plain, biased = (mv.pattern_pairs(model(with_bias), layer=0, head=0, biases=b, queries=[2], k=1) for b in (False, True))
+    plain, biased = (
+        mv.pattern_pairs(model(with_bias), layer=0, head=0, biases=b, queries=[2], k=1) for b in (False, True)
+    )
     assert float(plain.high.score) == pytest.approx(1 / math.sqrt(D))
     assert float(biased.high.score) == pytest.approx(4 / math.sqrt(D))
 
