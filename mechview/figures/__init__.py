@@ -7,6 +7,8 @@ title; a masked cell is left empty.
 
 from mechview.figures.attention import attention_map
 from mechview.figures.changes import direct_and_total, largest_changes, patched
+from mechview.figures.circuits import by_offset, complex_spectrum, reading_table, token_pairs
+from mechview.figures.composition import component_map, composition_graph, composition_map, similarity_map
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
@@ -16,6 +18,11 @@ from mechview.figures.style import TEMPLATE, plain_text
 __all__ = [
     "TEMPLATE",
     "attention_map",
+    "by_offset",
+    "complex_spectrum",
+    "component_map",
+    "composition_graph",
+    "composition_map",
     "direct_and_total",
     "distance_lines",
     "head_grid",
@@ -24,10 +31,13 @@ __all__ = [
     "parity_by_layer",
     "patched",
     "plain_text",
+    "reading_table",
     "role_map",
     "rows_by_position",
     "score_grid",
     "score_map",
+    "similarity_map",
     "spectrum",
+    "token_pairs",
     "waterfall",
 ]

@@ -26,7 +26,7 @@ from mechview.lowrank import LowRank
 
 TILE = 128  # rows and columns of the Gram matrices formed at once
 SOUND = 2.5e-7  # largest error of a score that the fast route may leave in float32
-CHUNK = 4096  # pairs computed again at once
+AGAIN = 2**22  # numbers of one side of the pairs that are computed again at once
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ def _finished(senders: Ends, receivers: Ends, squares: Tensor, pairs: Tensor) ->
     alive = (senders.spread[:, None] > 0) & (receivers.spread[None, :] > 0)
     limit = SOUND if senders.sides.dtype == torch.float32 else 1e-13
     again = pairs & alive & (doubt > 2 * limit * values)
-    for part in again.nonzero().split(CHUNK):
-        values[part[:, 0], part[:, 1]] = exact(senders, receivers, part)
+    pairs_again = again.nonzero()
+    values[pairs_again[:, 0], pairs_again[:, 1]] = exact(senders, receivers, pairs_again)
     return values.masked_fill(~pairs, torch.nan)
 
 
 def exact(senders: Ends, receivers: Ends, pairs: Tensor) -> Float[Tensor, "pair"]:
     """Scores of single pairs from their factors, in float64."""
     rank = max(senders.sides.shape[1], receivers.sides.shape[1])
-    step = max(1, 2**24 // (rank * senders.sides.shape[2]))
+    step = max(1, AGAIN // (rank * senders.sides.shape[2]))
     found = []
     for part in pairs.split(step):
         A, B = senders.sides[part[:, 0]].double(), receivers.sides[part[:, 1]].double()

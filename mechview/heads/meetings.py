@@ -58,7 +58,8 @@ def meetings(
         return
     senders = joined([_writers(low, kernel) for low in _messages(weights, source, stack, fold)])
     layers = [_readers(weights, kinds, offset, layer, stack, fold, kernel) for layer in range(count)]
-    yield slice(0, count), senders, {kind: joined([layer[kind] for layer in layers]) for kind in kinds}
+    together = {kind: joined([layer.pop(kind) for layer in layers]) for kind in kinds}  # no side is held twice for long
+    yield slice(0, count), senders, together
 
 
 def carries(weights: ModelWeights, stack: Stack, fold: bool) -> bool:

@@ -5,6 +5,7 @@ They stand in the one registry of `heads.registry`, beside the metrics that `mv.
 
 from __future__ import annotations
 
+from mechview.heads.notes_weights import WEIGHT_NOTES
 from mechview.heads.registry import METRICS, Metric
 
 
@@ -145,8 +146,9 @@ TABLED: dict[str, Metric] = (
             "What the head does: it says only that it matters there.",
         ),
     }
+    | WEIGHT_NOTES
 )
 
-METRICS.update(TABLED)
+for _name, _note in TABLED.items():
+    METRICS.setdefault(_name, _note)  # one that is measured already says more
 NOTES = METRICS
-Note = Metric

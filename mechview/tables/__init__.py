@@ -8,7 +8,18 @@ counted wherever it is shown.
 
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
 from mechview.tables.changes import compare_frame, effects_frame, patching_frame
+from mechview.tables.circuits import (
+    circuit_frame,
+    copying_scores_frame,
+    diagonal_frame,
+    eig_frame,
+    geometry_frame,
+    offsets_frame,
+    readings_frame,
+    weight_scores_frame,
+)
 from mechview.tables.columns import Column
+from mechview.tables.composition import components_frame, composition_frame, similarity_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
@@ -21,21 +32,32 @@ __all__ = [
     "attention_frame",
     "causal_frame",
     "check_schema",
+    "circuit_frame",
     "compare_frame",
+    "components_frame",
+    "composition_frame",
+    "copying_scores_frame",
+    "diagonal_frame",
     "distances_frame",
     "effects_frame",
+    "eig_frame",
+    "geometry_frame",
     "heads_frame",
     "heads_wide",
     "ledger_frame",
     "lens_frame",
+    "offsets_frame",
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",
+    "readings_frame",
     "roles_frame",
     "schema",
     "score_frame",
     "scores_frame",
     "shares_frame",
+    "similarity_frame",
     "svd_frame",
     "tokens_frame",
+    "weight_scores_frame",
 ]
