@@ -41,12 +41,12 @@ def test_copying_is_that_of_the_dense_circuit(name):
 
 def test_copying_and_symmetry_of_random_models_lie_in_their_band():
     model = random_model(layers=6, heads=8, width=6, d_model=48, gains=True, norm="rms", seed=2)
-    rows = [h.score for h in mv.copying(model, draws=64).heads]
-    symmetry = [row for row in mv.geometry(model, draws=64).rows if row.metric == "pattern_symmetry"]
+    rows = [h.score for h in mv.copying(model, draws=200).heads]
+    symmetry = [row for row in mv.geometry(model, draws=200).rows if row.metric == "pattern_symmetry"]
     for found in (rows, symmetry):
         outside = sum(abs(row.z) > 1.96 for row in found)
         assert len(found) == 48
-        assert outside <= binom.ppf(0.99, 48, 0.05) + 1  # 64 draws leave the null's own spread uncertain by 9 %
+        assert outside <= binom.ppf(0.99, 48, 0.05)
 
 
 def test_the_toys_induction_heads_have_positive_eigenvalues(toy):
