@@ -6,7 +6,8 @@ than two standard deviations, r the same of rows, 0 where none does. Sign conven
 and columns the key side, so positive means that a few coordinates of what is *looked at* stand out. Query head h
 meets the key/value head of its own group. Directionality depends on the basis of the stream; symmetry does not.
 A layer's heads summed (as the paper does) give larger symmetry than the mean over heads: both are kept apart.
-Nulls: symmetry with the key side's coordinates permuted; directionality of random heads behind the same norms.
+Nulls: symmetry with a random rotation between the head's two sides, which keeps what each side reads; directionality
+of random heads behind the same norms.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.factors import HeadFactors
+from mechview.heads.circuits import random_turn
 from mechview.heads.weight_scores import WeightScore, head_factors_of, head_layers, named, random_heads, score_row
 from mechview.lowrank import LowRank, symmetries
 from mechview.models.weights import HasWeights, ModelWeights, Stack, weights_of
@@ -70,9 +72,9 @@ def geometry(
         heads = head_factors_of(attention, fold, several)
         low, at = patterns(heads, offset), offset if heads[0].needs_offset else None
         random = directionality(patterns(random_heads(attention, draws, fold, generator), offset))
-        shuffled = torch.stack([symmetries(_permuted(low, generator)) for _ in range(draws)])
+        turned = torch.stack([symmetries(_turned(low, generator)) for _ in range(draws)])
         for n, (factors, s, d) in enumerate(zip(heads, symmetries(low), directionality(low), strict=True)):
-            rows.append(score_row(factors, "pattern_symmetry", float(s), shuffled[:, n], at))
+            rows.append(score_row(factors, "pattern_symmetry", float(s), turned[:, n], at))
             rows.append(score_row(factors, "pattern_directionality", float(d), random, at))
         total = LowRank(torch.cat([*low.left], -1), torch.cat([*low.right], -2))
         joint = LowRank(total.left[None], total.right[None])
@@ -101,6 +103,7 @@ def outstanding(norms: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch
     return (norms * (norms > bound)).sum(-1)
 
 
-def _permuted(low: LowRank, generator: torch.Generator) -> LowRank:
-    order = torch.rand(low.right.shape[0], low.right.shape[-1], generator=generator).argsort(-1)
-    return LowRank(low.left, low.right.gather(-1, order[:, None, :].expand_as(low.right)))
+def _turned(low: LowRank, generator: torch.Generator) -> LowRank:
+    """Each pattern with a random rotation between its two sides, inside the head."""
+    turns = torch.stack([random_turn(low.left.shape[-1], generator) for _ in low.left])
+    return LowRank(low.left @ turns.to(low.left), low.right)

@@ -39,7 +39,7 @@ WEIGHT_NOTES: dict[str, Note] = {
     ),
     "pattern_symmetry": Note(
         "pattern: symmetry",
-        "tr(PP) / ‖P‖², 1 symmetric, −1 antisymmetric. Null: the key side's coordinates permuted.",
+        "tr(PP) / ‖P‖², 1 symmetric, −1 antisymmetric. Null: a random rotation between the head's two sides.",
         "share",
         "Saponati et al. 2025",
         "Which tokens attend to which; biases and positions other than the offset are left out.",

@@ -8,6 +8,7 @@ import time
 
 import torch
 
+from tests.benchmarks.composing import circuits, report
 from tests.benchmarks.factors import compare, conditions, tasks
 
 STARTS = {"import mechview": ["-c", "import mechview"], "mechview --help": ["-m", "mechview", "--help"]}
@@ -20,6 +21,8 @@ def main(repeats: int) -> None:
         row = compare(name, task, repeats=repeats)
         times = f"{1e3 * row.their_seconds:>12.1f}{1e3 * row.our_seconds:>12.1f}{row.ratio:>8.1f}"
         print(f"{name:<18}{times}{row.their_error:>14.1e}{row.our_error:>12.1e}", flush=True)
+    report(min(repeats, 3))
+    circuits()
     for name, arguments in STARTS.items():
         print(f"{name:<30}{best_seconds(arguments, repeats):>8.2f} s, best of {repeats} (against bare python)")
     print(conditions())

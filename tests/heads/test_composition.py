@@ -99,7 +99,7 @@ def test_what_does_not_exist_is_refused(toy):
 def test_the_toys_previous_token_head_feeds_the_keys_of_its_induction_heads(toy):
     """Above both nulls: beyond the 95 % band of random writers, and beyond every shuffled draw's mean by far."""
     found = mv.compose(toy, "K", shuffles=6)
-    low, high = found.band()
+    _, high = found.band()
     for head in (1, 2, 3):
         value = found.values[0, 3, 1, head]
         assert value > high[0, 3, 1, head]
@@ -211,8 +211,8 @@ def sides(
 ) -> tuple[Ends, Ends, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     V, Q = (torch.randn(heads, d, rank, generator=generator, dtype=torch.float64) for _ in range(2))
-    O, K = (torch.randn(heads, rank, d, generator=generator, dtype=torch.float64) for _ in range(2))
-    one, two = LowRank(V.to(dtype), O.to(dtype)), LowRank(Q.to(dtype), K.to(dtype))
+    W_O, K = (torch.randn(heads, rank, d, generator=generator, dtype=torch.float64) for _ in range(2))
+    one, two = LowRank(V.to(dtype), W_O.to(dtype)), LowRank(Q.to(dtype), K.to(dtype))
     return written(one), read(two), one.dense().double(), two.dense().double()
 
 
@@ -229,13 +229,13 @@ def test_small_scores_keep_their_digits():
     d, heads = 64, 24
     generator = torch.Generator().manual_seed(8)
     V = torch.randn(heads, d, 4, generator=generator)
-    O = torch.zeros(heads, 4, d)
-    O[:, :, :4] = torch.eye(4) * torch.tensor([1e3, 1.0, 1.0, 1.0])[:, None]
+    W_O = torch.zeros(heads, 4, d)
+    W_O[:, :, :4] = torch.eye(4) * torch.tensor([1e3, 1.0, 1.0, 1.0])[:, None]
     Q = torch.zeros(heads, d, 4)
     Q[:, 8:12] = torch.eye(4)
     Q[:, :4] = torch.eye(4) * torch.logspace(-7, 0, heads)[:, None, None]
     K = torch.randn(heads, 4, d, generator=generator)
-    one, two = LowRank(V, O), LowRank(Q, K)
+    one, two = LowRank(V, W_O), LowRank(Q, K)
     M, P = one.dense().double(), two.dense().double()
     exact = norm(M[:, None] @ P[None]) / (norm(M)[:, None] * norm(P)[None])
     found = scores(written(one), [read(two)], torch.ones(heads, heads, dtype=torch.bool))[0]
@@ -246,9 +246,9 @@ def test_small_scores_keep_their_digits():
 def test_rank_deficient_and_idle_heads_have_scores():
     V = torch.zeros(2, 16, 3)
     V[0, :, 0] = torch.arange(16.0)
-    O = torch.ones(2, 3, 16)
-    ends = written(LowRank(V, O))
-    found = scores(ends, [read(LowRank(O.mT, V.mT))], torch.ones(2, 2, dtype=torch.bool))[0]
+    W_O = torch.ones(2, 3, 16)
+    ends = written(LowRank(V, W_O))
+    found = scores(ends, [read(LowRank(W_O.mT, V.mT))], torch.ones(2, 2, dtype=torch.bool))[0]
     assert found.tolist() == [[pytest.approx(1.0), 0.0], [0.0, 0.0]]
 
 
