@@ -13,7 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from jaxtyping import install_import_hook
 
 install_import_hook("mechview", "beartype.beartype")
-for folder in (Path(__file__).parent, Path(__file__).parent / "residual"):
+for folder in (Path(__file__).parent, Path(__file__).parent / "residual", Path(__file__).parent / "planted"):
     sys.path.insert(0, str(folder))
 
 import pytest

@@ -34,6 +34,7 @@ class Rule:
 RULES = (
     Rule("make/*", "MIT", "written for this repository", "written by hand"),
     Rule("LICENSES.md", "MIT", "written for this repository", "written by hand"),
+    Rule("words/*", "MIT", "written for this repository", "written by hand"),
     Rule("text/austen-*", PUBLIC_DOMAIN, "Jane Austen, the six novels (corpus austen.txt)", EXCERPT),
     Rule("text/kjv-*", PUBLIC_DOMAIN, "The Bible, King James Version (corpus kjv.txt)", EXCERPT),
     Rule("prompts/*", "MIT", "written for this repository", "python data/make/prompts.py"),

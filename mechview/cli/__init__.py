@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, export, lists, passes, stream, weights, why
+from mechview.cli import changes, export, lists, passes, roles, stream, weights, why
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -59,6 +59,7 @@ for verb in (
     lists.models,
     *weights.VERBS,
     passes.attend,
+    roles.roles,
     stream.resid,
     stream.lens,
     why.why,

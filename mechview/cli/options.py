@@ -74,6 +74,10 @@ Ids = Annotated[list[str] | None, _option("--ids", "A prompt as token ids, 1,2,3
 Chat = Annotated[bool, _option("--chat", "Put each prompt into the model's chat template.")]
 BosChoice = Annotated[Bos, _option("--bos", "Beginning-of-sequence token: as the tokenizer does, one, or none.")]
 
+RoleFlag = Annotated[
+    bool | None,
+    typer.Option("--roles/--no-roles", help="Run the model and look for roles of heads.", show_default="on up to 0.3 G parameters"),
+]  # fmt: skip
 Out = Annotated[Path | None, _option("-o --out", "File to write; its suffix chooses the format.", "FILE")]
 Form = Annotated[
     Format | None, _option("--format", "json, csv, parquet, md, tex; of factors safetensors, npz.", "FORMAT")

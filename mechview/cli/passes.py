@@ -100,8 +100,8 @@ def report(
     fold: o.Fold = True, prompt: o.Prompts = None, prompts: o.PromptFile = None, ids: o.Ids = None,
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False,
-    keep_text: KeepText = None, max_mb: MaxMb = 20.0, out: o.Out = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
+    keep_text: KeepText = None, roles: o.RoleFlag = None, max_mb: MaxMb = 20.0, out: o.Out = None,
+    json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """One HTML file: head table, cards, attention, checks.
 
@@ -122,7 +122,7 @@ def report(
         wanted, names = chosen(opened.weights, layers, heads)
         kept = prompts is None if keep_text is None else keep_text
         choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
-        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
+        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept, "roles": roles}
         asked = texts.read(opened) if texts.given else None
         done = write_report(opened, asked, target, choice, settings, force, max_mb, run)
     size = done.path.stat().st_size

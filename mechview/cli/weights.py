@@ -6,10 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from mechview.cli import circuits as c
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, chosen, open_model, optional_head, which_head
 from mechview.cli.cards import head_card, heads_text, spectrum_text
+from mechview.cli.circuit_card import long_card
 from mechview.cli.output import Answer, Output, emit, note, output, working
+from mechview.cli.role_text import scores_text
+from mechview.cli.roles import Copies, MetricsFile, Seeds, kept, role_part, scores_asked
 from mechview.exports import FACTORS, TABLES, matrices_bytes, write_bytes
 from mechview.manifest import manifest
 
@@ -17,19 +21,27 @@ ParityFlag = Annotated[
     bool | None,
     typer.Option("--parity/--no-parity", help="Run the model and put parity errors beside the heads.", show_default="on with a prompt"),
 ]  # fmt: skip
+Scores = Annotated[
+    str | None, typer.Option("--scores", help="Metrics to measure by running the model: induction,previous_token or all.", metavar="METRICS")
+]  # fmt: skip
 Dense = Annotated[
     bool, typer.Option("--dense", help="Also the d_model x d_model matrix, in a .safetensors or .npz file.")
 ]  # fmt: skip
+Full = Annotated[
+    bool, typer.Option("--full", help="Also tokens, copying, symmetry and partners; reads every layer.")
+]  # fmt: skip
+SHORT = "--full adds the tokens it joins, copying, symmetry and which heads compose with it\n"
 
 
 def heads(
-    model: o.ModelName = "toy", layers: o.Layers = None, heads: o.Heads = None, offset: o.Offset = None,
+    model: o.ModelName = "toy", layers: o.Layers = None, heads: o.Heads = None, scores: Scores = None,
+    seeds: Seeds = 3, copies: Copies = 5, metrics_file: MetricsFile = None, offset: o.Offset = None,
     fold: o.Fold = True, seed: o.Seed = 0, prompt: o.Prompts = None, prompts: o.PromptFile = None, ids: o.Ids = None,
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, parity: ParityFlag = None, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip
-    """Table of heads: norms and ranks of pattern and message.
+    """Table of heads: norms and ranks of pattern and message, or with --scores what heads do.
 
     Parity with the model's own attention needs a forward pass: it is measured with a prompt or --parity.
     """
@@ -37,6 +49,11 @@ def heads(
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"reading {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
+        if scores is not None or metrics_file:
+            asked: dict[str, Any] = dict(
+                seed=seed, seeds=seeds, copies=copies, bos=bos.value, text=texts.read(opened) or None
+            )
+            return _scores(opened, scores or "all", metrics_file, asked | kept(opened, layers, heads), run, to)
         measured = _parity(opened, texts, fold) if (texts.given if parity is None else parity) else None
         table = _table(opened, layers, heads, fold, _offset(opened, offset), seed, measured)
     told: dict[str, Any] = dict(verb="heads", layers=layers, heads=heads, offset=offset or 0, fold=fold, seed=seed)
@@ -44,51 +61,73 @@ def heads(
     return 0 if measured is None or measured.passed else 1
 
 
+def _scores(opened: Any, names: str, files: Any, asked: dict[str, Any], run: Any, to: Output) -> int:
+    found = scores_asked(opened, names, files, asked)
+    told: dict[str, Any] = dict(
+        verb="heads", scores=names, seed=asked["seed"], seeds=asked["seeds"], copies=asked["copies"]
+    )
+    emit(Answer("heads", found.frame, lambda: scores_text(found), lambda: manifest(opened, run, **told)), to)
+    return 0
+
+
 def head(
     model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
-    offset: o.Offset = None, fold: o.Fold = True, seed: o.Seed = 0, revision: o.Revision = None,
-    offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False,
+    offset: o.Offset = None, fold: o.Fold = True, full: Full = False, roles: o.RoleFlag = None, seed: o.Seed = 0,
+    revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None, format: o.Form = None,
+    json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip
-    """Card of one head: `mechview head MODEL L5H1`."""
+    """Card of one head, `mechview head MODEL L5H1`: its weights, its role with the evidence, with --full its circuits."""
     to = output(out, format, json, quiet, force)
     spec, wanted = which_head(model, name, layer, head)
     with working(f"reading {wanted} of {spec}", quiet) as run:
         opened = open_model(spec, revision, offline)
         at = _offset(opened, offset)
         table, factors = _table(opened, None, str(wanted), fold, at, seed), _factors(opened, wanted, fold)
+        found, said = role_part(opened, wanted, roles, seed)
     told: dict[str, Any] = dict(verb="head", head=str(wanted), offset=at, fold=fold, seed=seed)
-    text = lambda: head_card(opened, table, factors)  # noqa: E731
-    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told)), to)
+    circuits = lambda: long_card(opened, wanted, at, fold) if full else SHORT  # noqa: E731
+    text = lambda: head_card(opened, table, factors) + said + circuits()  # noqa: E731
+    beside = (lambda: {"roles": found.frame()}) if found is not None else dict
+    emit(Answer("heads", table.frame, text, lambda: manifest(opened, run, hashed=False, **told), beside), to)
     return 0
 
 
 def pattern(
     model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
-    offset: o.Offset = None, fold: o.Fold = True, revision: o.Revision = None, offline: o.Offline = False,
+    offset: o.Offset = None, fold: o.Fold = True, tokens: c.Tokens = False, readings: c.Readings = False,
+    token: c.Asked = None, space: c.Space = "embed", rows: c.RowKind = "raw", centre: c.Centre = False,
+    special: c.Special = False, top: c.Top = 8, revision: o.Revision = None, offline: o.Offline = False,
     out: o.Out = None, format: o.Form = None, dense: Dense = False, json: o.Json = False, quiet: o.Quiet = False,
     force: o.Force = False,
 ) -> int:  # fmt: skip
-    """Where a head looks: singular values or factors of its pattern.
+    """Where a head looks: singular values or factors of its pattern, or with --tokens what it joins.
 
     Without HEAD, all heads. `--out x.safetensors` or `x.npz` writes left and right factors of one head.
     """
     to = output(out, format, json, quiet, force, (*TABLES, *FACTORS))
     spec, wanted = optional_head(model, name, layer, head)
+    view = c.TokenView(tokens, readings, token, space, rows, centre, special, top)
+    if view.wanted:
+        return c.token_side("pattern", spec, wanted, offset, fold, revision, offline, view, to)
     return _side("pattern", spec, wanted, offset, fold, revision, offline, dense, to)
 
 
 def message(
     model: o.First = None, name: o.Second = None, layer: o.Layer = None, head: o.Head = None,
-    fold: o.Fold = True, revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None,
+    fold: o.Fold = True, tokens: c.Tokens = False, readings: c.Readings = False, token: c.Asked = None,
+    space: c.Space = "embed", rows: c.RowKind = "raw", centre: c.Centre = False, special: c.Special = False,
+    top: c.Top = 8, revision: o.Revision = None, offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, dense: Dense = False, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
 ) -> int:  # fmt: skip
-    """What a head sends: singular values or factors of its message.
+    """What a head sends: singular values or factors of its message, or with --tokens what it promotes.
 
     Without HEAD, all heads. `--out x.safetensors` or `x.npz` writes left and right factors of one head.
     """
     to = output(out, format, json, quiet, force, (*TABLES, *FACTORS))
     spec, wanted = optional_head(model, name, layer, head)
+    view = c.TokenView(tokens, readings, token, space, rows, centre, special, top)
+    if view.wanted:
+        return c.token_side("message", spec, wanted, None, fold, revision, offline, view, to)
     return _side("message", spec, wanted, None, fold, revision, offline, dense, to)
 
 
@@ -180,4 +219,4 @@ def _offset(opened: Any, offset: int | None) -> int:
     return offset or 0
 
 
-VERBS = (heads, head, pattern, message)
+VERBS = (heads, head, pattern, message, c.compose)

@@ -8,12 +8,15 @@ title; a masked cell is left empty.
 from mechview.figures.attention import attention_map
 from mechview.figures.attribution import mean_shares, shares_by_position
 from mechview.figures.changes import direct_and_total, largest_changes, patched
+from mechview.figures.circuits import by_offset, complex_spectrum, reading_table, token_pairs
 from mechview.figures.comparison import aligned_strip, delta_grid
+from mechview.figures.composition import component_map, composition_graph, composition_map, similarity_map
 from mechview.figures.depth import growth_curves
 from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
+from mechview.figures.scores import distance_lines, role_map, score_grid
 from mechview.figures.solvers import beta_sweep, free_energy_landscape, magnetisation_map, retrieval_map
 from mechview.figures.style import TEMPLATE, plain_text
 
@@ -22,8 +25,14 @@ __all__ = [
     "aligned_strip",
     "attention_map",
     "beta_sweep",
+    "by_offset",
+    "complex_spectrum",
+    "component_map",
+    "composition_graph",
+    "composition_map",
     "delta_grid",
     "direct_and_total",
+    "distance_lines",
     "effect_intervals",
     "free_energy_landscape",
     "growth_curves",
@@ -35,10 +44,15 @@ __all__ = [
     "parity_by_layer",
     "patched",
     "plain_text",
+    "reading_table",
     "retrieval_map",
+    "role_map",
     "rows_by_position",
+    "score_grid",
     "score_map",
     "shares_by_position",
+    "similarity_map",
     "spectrum",
+    "token_pairs",
     "waterfall",
 ]

@@ -1,29 +1,20 @@
-"""What every printed number is: definition, unit, source, and what it cannot show.
+"""Quantities that tables measure themselves: of spectra, of one prompt, and the checks.
 
-The registry behind the method notes of a report and the `unit` and `source` columns of the tables.
+They stand in the one registry of `heads.registry`, beside the metrics that `mv.head_scores` measures.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mechview.heads.notes_weights import WEIGHT_NOTES
+from mechview.heads.registry import METRICS, Metric
 
 
-@dataclass(frozen=True)
-class Note:
-    """One quantity. `title` is how it is named to a reader."""
-
-    title: str
-    definition: str
-    unit: str
-    source: str
-    cannot: str
+def _both(name: str, title: str, definition: str, unit: str, source: str, cannot: str) -> dict[str, Metric]:
+    about = (definition, unit, source, cannot)
+    return {f"{side}_{name}": Metric(f"{side}: {title}", *about) for side in ("pattern", "message")}
 
 
-def _both(name: str, title: str, *rest: str) -> dict[str, Note]:
-    return {f"{side}_{name}": Note(f"{side}: {title}", *rest) for side in ("pattern", "message")}
-
-
-NOTES: dict[str, Note] = (
+TABLED: dict[str, Metric] = (
     _both(
         "norm",
         "norm",
@@ -66,49 +57,49 @@ NOTES: dict[str, Note] = (
         "Anything on other prompts, or whether the model itself is right.",
     )
     | {
-        "first_key_mass": Note(
+        "first_key_mass": Metric(
             "attention on the first key",
             "Mean weight on the first position, over queries that see more than one key.",
             "weight",
             "Xiao et al. 2023 (attention sinks)",
             "Whether the first token is read for its content or only rested on.",
         ),
-        "entropy": Note(
+        "entropy": Metric(
             "attention entropy",
             "Mean over queries of −Σ A ln A, in nats.",
             "nat",
             "Shannon 1948",
             "What is attended to; long prompts allow larger values, so compare with the even-attention value.",
         ),
-        "previous_token_mass": Note(
+        "previous_token_mass": Metric(
             "attention on the previous token",
             "Mean weight on k = q − 1.",
             "weight",
             "Elhage et al. 2021",
             "A previous-token head in general: one prompt, and neighbours may be attended for their content.",
         ),
-        "same_token_mass": Note(
+        "same_token_mass": Metric(
             "attention on the same token",
             "Mean weight on earlier positions that hold the query's own token, over queries that have one.",
             "weight",
             "Wang et al. 2022 (duplicate-token heads)",
             "Anything when the prompt repeats no token: it is NaN then.",
         ),
-        "induction_mass": Note(
+        "induction_mass": Metric(
             "attention after the same token",
             "Mean weight on positions right after an earlier occurrence of the query's token.",
             "weight",
             "Olsson et al. 2022",
             "An induction head in general: natural text repeats for many reasons. It is NaN without repeats.",
         ),
-        "weight": Note(
+        "weight": Metric(
             "attention weight",
             "The model's own pattern A[q, k] after softmax.",
             "weight",
             "the model",
             "Cause: a token that is attended to may send nothing that is used.",
         ),
-        "score": Note(
+        "score": Metric(
             "attention score",
             "The logit before softmax, scaled, capped and biased as the model does; from its own hook, or rebuilt "
             "from weights where it has none.",
@@ -116,21 +107,21 @@ NOTES: dict[str, Note] = (
             "the model, or the factors",
             "More than its differences along a row: softmax ignores a constant.",
         ),
-        "value_norm": Note(
+        "value_norm": Metric(
             "value norm",
             "‖[x, 1] message‖ of the key's token, before any norm after attention.",
             "stream units",
             "Kobayashi et al. 2020",
             "Where the message points.",
         ),
-        "write_norm": Note(
+        "write_norm": Metric(
             "write norm",
             "‖what the head adds to the stream‖ at each position, output bias left out.",
             "stream units",
             "Elhage et al. 2021",
             "Whether later layers read it; two heads may write large vectors that cancel.",
         ),
-        "write_share": Note(
+        "write_share": Metric(
             "share of the layer's attention write",
             "Σ⟨head's write, layer's write⟩ / Σ‖layer's write‖² over positions. Signed; a layer's heads and its "
             "output bias add up to 1.",
@@ -138,5 +129,26 @@ NOTES: dict[str, Note] = (
             "projection on the total",
             "A share of effect: a head with a small share may decide an output.",
         ),
+        "ablation_repeats": Metric(
+            "change of loss on repeats without the head",
+            "Loss of the second copy of repeated random tokens with the head ablated, less the loss with it; the null "
+            "is the same change for other heads of the model.",
+            "nat",
+            "Olsson et al. 2022 (ablations)",
+            "What the head does elsewhere; other heads may make up for its loss.",
+        ),
+        "ablation_text": Metric(
+            "change of loss on text without the head",
+            "Loss of next tokens of text with the head ablated, less the loss with it; the null is the same change for "
+            "other heads of the model.",
+            "nat",
+            "Michel et al. 2019 (ablations)",
+            "What the head does: it says only that it matters there.",
+        ),
     }
+    | WEIGHT_NOTES
 )
+
+for _name, _note in TABLED.items():
+    METRICS.setdefault(_name, _note)  # one that is measured already says more
+NOTES = METRICS

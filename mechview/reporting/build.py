@@ -31,6 +31,7 @@ def report(
     bos: str = "auto",
     force: bool = False,
     keep_text: bool = True,
+    roles: bool | None = None,
     max_mb: float = 20.0,
     run: Run | None = None,
 ) -> Path:
@@ -43,12 +44,13 @@ def report(
         fold: fold norm gains (and centring) into the factors.
         offset: where a rotary head's pattern is taken, `q_pos - k_pos`.
         keep_text: keep the prompts' text; otherwise the page has positions only.
+        roles: look for the heads' roles, which runs the model and permuted copies; up to 0.3 G parameters unless said.
         max_mb: largest size of the page, in MB of 10^6 bytes.
 
     Raises:
         OutputError: the file exists (without `force`), cannot be written, or would be too large.
     """
-    settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text}
+    settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text, "roles": roles}
     choice = {"layers": layers, "heads": heads}
     return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run).path
 

@@ -5,6 +5,8 @@ Reads frames and arrays only. Text stays text here; it is escaped once, where HT
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,13 +28,14 @@ HEADINGS = {
 TOP_PAIRS = 5
 
 
-def places(heads: pd.DataFrame) -> list[dict[str, Any]]:
-    """One entry a head, in the order of the frame."""
+def places(heads: pd.DataFrame, roles: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """One entry a head, in the order of the frame; `role` is its role line, empty where none was looked for."""
     first = heads.drop_duplicates("label")
     return [
         {
             "label": row.label, "stack": str(row.stack), "layer": int(row.layer), "head": int(row.head),
             "kv": int(row.kv_head), "offset": None if pd.isna(row.offset) else int(row.offset),
+            "role": roles.get(row.label, ""),
         }
         for row in first.itertuples()
     ]  # fmt: skip
@@ -53,7 +56,36 @@ def table_columns(gathered: Gathered) -> list[dict[str, Any]]:
                 {"side": side, "heading": HEADINGS[measure], "title": NOTES[f"{side}_{measure}"].definition,
                  "null": _null_text(rows), "texts": texts, "keys": [str(number(v, 9)) for v in values]}
             )  # fmt: skip
+    return columns + score_columns(gathered)
+
+
+def score_columns(gathered: Gathered) -> list[dict[str, Any]]:
+    """Columns of the metrics that roles rest on; none where roles were not looked for."""
+    columns = []
+    for name, rows in score_rows(gathered):
+        values = rows["value"].to_numpy(dtype=float)
+        texts = [text if there else "–" for text, there in zip(column_texts(values), ~np.isnan(values), strict=True)]
+        columns.append(
+            {"side": "scores", "heading": NOTES[name].title, "title": NOTES[name].definition, "null": _null_range(rows),
+             "texts": texts, "keys": [str(number(v, 9)) for v in values]}
+        )  # fmt: skip
     return columns
+
+
+def score_rows(gathered: Gathered) -> list[tuple[str, pd.DataFrame]]:
+    """Rows of each metric that exists for some head, in the order of the head table."""
+    if gathered.scores is None:
+        return []
+    labels = [place["label"] for place in places(gathered.heads)]
+    groups = gathered.scores.groupby("metric", observed=True, sort=False)
+    found = [(str(name), rows.set_index("label").reindex(labels)) for name, rows in groups]
+    return [(name, rows) for name, rows in found if rows["value"].notna().any()]
+
+
+def _null_range(rows: pd.DataFrame) -> str:
+    """The nulls of a metric, which differ from layer to layer."""
+    means = rows["null_mean"].dropna()
+    return "" if means.empty else f"null {means.min():.2f} to {means.max():.2f}"
 
 
 def _null_text(rows: pd.DataFrame) -> str:
@@ -70,6 +102,16 @@ def metrics(gathered: Gathered) -> list[dict[str, Any]]:
         found.append(_metric(name, "from weights", rows, kind) | {"sd": number(rows["null_sd"].iloc[0])})
     ordered = sorted(found, key=lambda m: list(NOTES).index(m["name"]))
     labels = [place["label"] for place in places(gathered.heads)]
+    for name, rows in score_rows(gathered):
+        ordered.append(
+            _metric(
+                name,
+                "on test prompts",
+                rows,
+                "signed" if (rows["value"] < 0).any() else "plain",
+                rows["value"].notna().to_numpy(),
+            )
+        )
     for n, view in enumerate(gathered.prompts):
         for name, rows in view.summaries.groupby("metric", observed=True, sort=False):
             aligned = rows.set_index("label").reindex(labels)
@@ -101,7 +143,7 @@ def page_data(gathered: Gathered, scores: bool) -> dict[str, Any]:
     shape = gathered.manifest["shape"]
     null = gaussian_spectrum(shape["d_model"], shape["d_head"], gathered.manifest["arguments"]["seed"])
     return {
-        "heads": places(gathered.heads),
+        "heads": places(gathered.heads, gathered.roles),
         "metrics": metrics(gathered),
         "spectra": {side: _spectra(gathered.svd, side) for side in SIDES},
         "null": {"mean": numbers(null["mean"], 4), "sd": numbers(null["sd"], 3)},

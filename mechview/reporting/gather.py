@@ -48,12 +48,15 @@ class PromptView:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a report is made of. `parity` is None where the model was not run; `remarks` say what is missing."""
+    """What a report is made of. `parity` and `scores` are None where the model was not run; `roles` are lines by
+    label; `remarks` say what is missing."""
 
     manifest: dict[str, Any]
     heads: pd.DataFrame
     svd: pd.DataFrame
     parity: pd.DataFrame | None
+    scores: pd.DataFrame | None
+    roles: dict[str, str]
     prompts: tuple[PromptView, ...]
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -67,7 +70,7 @@ def gather(
     Args:
         prompts: one default sentence if None; weights alone if empty.
         choice: `layers` and `heads`, None for all.
-        settings: `fold`, `offset`, `bos`, `keep_text`.
+        settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable).
     """
     from mechview.checks import parity, worst_of
     from mechview.heads.labels import head_pairs
@@ -82,15 +85,18 @@ def gather(
     table = head_table(
         model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
     )  # fmt: skip
+    scores, lines, said = _roles(model, bool(traces), {row.label for row in table.rows}, settings)
     views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
     return Gathered(
         manifest=_manifest(model, prompts, choice, settings, table, run),
         heads=heads_frame(table),
         svd=svd_frame(table),
         parity=None if found is None else found.frame(),
+        scores=scores,
+        roles=lines,
         prompts=views,
         limits=limits(model.weights),
-        remarks=tuple(remarks + _left_out(model.shape, table)),
+        remarks=tuple(remarks + said + _left_out(model.shape, table)),
     )
 
 
@@ -104,6 +110,28 @@ def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[A
         return [trace(model, default_prompt(model), bos=bos)], []
     except (PromptError, UnsupportedError) as error:
         return [], [f"No prompt was run: {error}."]
+
+
+def _roles(
+    model: Any, run: bool, labels: set[str], settings: dict[str, Any]
+) -> tuple[pd.DataFrame | None, dict[str, str], list[str]]:
+    """Scores and role lines of the heads shown, and what is to be said about them."""
+    from mechview.heads.registry import load_metrics
+    from mechview.heads.roles import affordable, roles
+
+    load_metrics()
+    asked = settings.get("roles")
+    if asked is False or not run:
+        return None, {}, []
+    if asked is None and not affordable(model.shape):
+        return None, {}, ["Roles were not looked for: the model is large (--roles looks for them)."]
+    try:
+        found = roles(model, seed=SEED, bos=settings["bos"])
+    except UnsupportedError as error:
+        return None, {}, [f"Roles were not looked for: {error}."]
+    frame = found.scores.frame()
+    kept = frame[frame["label"].isin(labels)].reset_index(drop=True)
+    return kept, {card.label: card.line for card in found.cards if card.label in labels}, list(found.notes)
 
 
 def _prompt(trace: Any, table: Any, number: int, keep_text: bool) -> PromptView:

@@ -46,7 +46,7 @@ def render(gathered: Gathered, *, scores: bool = True) -> str:
 
 
 def _words(gathered: Gathered) -> dict[str, Any]:
-    heads = places(gathered.heads)
+    heads = places(gathered.heads, gathered.roles)
     return {
         "model": gathered.manifest["model"],
         "subtitle": wording.subtitle(gathered.manifest),

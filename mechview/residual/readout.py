@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UnsupportedError, UsageError
+from mechview.models.neurons import ACTIVATIONS
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.trace import Trace
 from mechview.models.weights import EndWeights, NormWeights
 from mechview.reprs import short_repr
-from mechview.residual.neurons import ACTIVATIONS
 from mechview.tokens import one_token
 
 Target = str | int | Sequence[str | int]

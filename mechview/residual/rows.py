@@ -18,10 +18,10 @@ from torch import Tensor
 from mechview.errors import UnsupportedError, UsageError
 from mechview.factors import head_label
 from mechview.models.capture import MlpCapture
+from mechview.models.neurons import activations, expert_writes
 from mechview.models.norms import centred, fold_write, norm_scale
 from mechview.models.trace import Trace, as_added
 from mechview.models.weights import AttentionWeights, MlpWeights, NormWeights, Stack
-from mechview.residual.neurons import activations, expert_writes
 
 Grain = str  # one of GRAINS; checked where a caller's word comes in
 GRAINS = ("layer", "head", "source", "neuron", "expert", "bias")

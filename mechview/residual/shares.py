@@ -18,11 +18,11 @@ from torch import Tensor
 from mechview.errors import UsageError
 from mechview.factors import head_label
 from mechview.models.blocks import queries
+from mechview.models.neurons import activations, expert_writes
 from mechview.models.norms import centred, fold_write, norm_scale
 from mechview.models.trace import Trace, as_added, as_trace
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.embeddings import embed_steps
-from mechview.residual.neurons import activations, expert_writes
 from mechview.residual.readout import (
     Direction,
     Target,

@@ -8,7 +8,18 @@ counted wherever it is shown.
 
 from mechview.tables.attention import attention_frame, prompt_heads_frame, tokens_frame
 from mechview.tables.changes import compare_frame, effects_frame, patching_frame
+from mechview.tables.circuits import (
+    circuit_frame,
+    copying_scores_frame,
+    diagonal_frame,
+    eig_frame,
+    geometry_frame,
+    offsets_frame,
+    readings_frame,
+    weight_scores_frame,
+)
 from mechview.tables.columns import Column
+from mechview.tables.composition import components_frame, composition_frame, similarity_frame
 from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution_frame
 from mechview.tables.depth import depth_frame
 from mechview.tables.effect_sets import effect_set_frame
@@ -16,6 +27,7 @@ from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
+from mechview.tables.scores import causal_frame, distances_frame, roles_frame, scores_frame
 from mechview.tables.solvers import landscape_frame, retrieval_frame, spin_frame, sweep_frame
 
 __all__ = [
@@ -23,27 +35,42 @@ __all__ = [
     "Column",
     "attention_frame",
     "attribution_frame",
+    "causal_frame",
     "check_schema",
+    "circuit_frame",
     "compare_frame",
+    "components_frame",
+    "composition_frame",
+    "copying_scores_frame",
     "cost_frame",
     "depth_frame",
+    "diagonal_frame",
+    "distances_frame",
     "effect_set_frame",
     "effects_frame",
+    "eig_frame",
+    "geometry_frame",
     "heads_frame",
     "heads_wide",
     "landscape_frame",
     "ledger_frame",
     "lens_frame",
     "mean_attribution_frame",
+    "offsets_frame",
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",
+    "readings_frame",
     "retrieval_frame",
+    "roles_frame",
     "schema",
     "score_frame",
+    "scores_frame",
     "shares_frame",
+    "similarity_frame",
     "spin_frame",
     "svd_frame",
     "sweep_frame",
     "tokens_frame",
+    "weight_scores_frame",
 ]

@@ -16,7 +16,9 @@ from mechview.manifest import SCHEMA_VERSION
 from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_cost import COST_SCHEMAS
 from mechview.tables.schemas_effects import EFFECT_SCHEMAS
+from mechview.tables.schemas_heads import HEADS_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
+from mechview.tables.schemas_roles import ROLE_SCHEMAS
 from mechview.tables.schemas_solvers import SOLVER_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = (
@@ -26,7 +28,9 @@ SCHEMAS: dict[str, Schema] = (
             "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
             "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
             "value": Column("float64", "the measurement, in `unit`"),
-            "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
+            "null_mean": Column(
+                "float64", "the same without structure, as the metric's note says; NaN where no null exists"
+            ),
             "null_sd": Column("float64", "standard deviation of the null over its draws"),
             "z": Column("float64", "(value - null_mean) / null_sd"),
             "n": Column("int32", "draws behind the null"),
@@ -96,6 +100,9 @@ SCHEMAS: dict[str, Schema] = (
     | COST_SCHEMAS
     | EFFECT_SCHEMAS
     | SOLVER_SCHEMAS
+    | HEADS_SCHEMAS
+    | ROLE_SCHEMAS
+    | RESIDUAL_SCHEMAS
 )
 
 

@@ -9,6 +9,7 @@ import time
 import torch
 
 from tests.benchmarks.attribution import bench, peaks, races
+from tests.benchmarks.composing import circuits, report
 from tests.benchmarks.factors import compare, conditions, tasks
 
 STARTS = {"import mechview": ["-c", "import mechview"], "mechview --help": ["-m", "mechview", "--help"]}
@@ -26,6 +27,8 @@ def main(repeats: int) -> None:
         print(f"{name:<28}{times} (median of pairs {run.median_ratio:.1f})", flush=True)
     theirs, ours = peaks(bench())
     print(f"extra peak memory of attribution: {theirs / 1e6:.0f} MB, {ours / 1e6:.1f} MB, ratio {theirs / ours:.0f}")
+    report(min(repeats, 3))
+    circuits()
     for name, arguments in STARTS.items():
         print(f"{name:<30}{best_seconds(arguments, repeats):>8.2f} s, best of {repeats} (against bare python)")
     print(conditions())

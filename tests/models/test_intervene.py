@@ -144,7 +144,7 @@ def finished(model, base, kind, value):
 
 def rerun_mlp(model, base, stream):
     """The last MLP's output on another stream, from weights."""
-    from mechview.residual.neurons import activations, affine, expert_writes
+    from mechview.models.neurons import activations, affine, expert_writes
 
     mlp = model.weights.mlp(model.shape.n_layers - 1, base.stack)
     if mlp.router is not None:

@@ -15,7 +15,7 @@ import pytest
 from reports import HOSTILE, gathered, hostile, page
 
 from mechview.heads.notes import NOTES
-from mechview.reporting.contents import page_data, top_pairs
+from mechview.reporting.contents import page_data, table_columns, top_pairs
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.reporting.packing import decoded
 from mechview.reporting.page import render
@@ -111,9 +111,20 @@ def test_the_head_table_holds_every_head_and_its_numbers(parsed):
     frame = gathered().heads
     rows = parsed.attributes("td")
     keys = [attributes["data-key"] for attributes in rows if "data-key" in attributes]
-    assert len(keys) == 8 * 12
+    width = 2 + len(table_columns(gathered()))
+    assert len(keys) == 8 * width > 8 * 12
     norms = frame[frame["metric"] == "message_norm"]["value"]
-    assert all(f"{value:.9g}" == f"{float(keys[12 * n + 8]):.9g}" for n, value in enumerate(norms))
+    assert all(f"{value:.9g}" == f"{float(keys[width * n + 8]):.9g}" for n, value in enumerate(norms))
+    induction = gathered().scores.query("metric == 'induction'")["value"]
+    place = 2 + [column["heading"] for column in table_columns(gathered())].index(NOTES["induction"].title)
+    assert all(f"{value:.9g}" == f"{float(keys[width * n + place]):.9g}" for n, value in enumerate(induction))
+
+
+def test_cards_say_the_role_with_its_evidence(parsed):
+    assert any("induction (induction 0.9" in text for text in parsed.texts["p"])
+    data = json.loads(Parsed(page()).texts["script"][0])
+    assert "previous_token 0.98 ≥ 0.4, null" in data["heads"][3]["role"]
+    assert "on test prompts" in {metric["group"] for metric in data["metrics"]}
 
 
 def test_every_note_is_on_the_page():

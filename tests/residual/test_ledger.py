@@ -11,7 +11,7 @@ import families
 import mechview as mv
 from conftest import family
 from mechview.errors import HeadError, UsageError
-from mechview.residual.neurons import activations
+from mechview.models.neurons import activations
 from mechview.residual.rows import GRAINS
 
 TRACED = [name for name in families.FAMILIES if name != "falcon_alibi"]

@@ -48,7 +48,7 @@ function pin(label, wanted = !PINNED.has(label)) {
 function tableLines() {
   const names = ["head", "kv_head", "offset"];
   const headings = [...TABLE.tHead.rows[1].cells].map((cell) => cell.querySelector("button").textContent);
-  headings.forEach((name, n) => names.push(`${n < 5 ? "pattern" : "message"} ${name}`));
+  headings.forEach((name, n) => names.push(`${n < 5 ? "pattern" : n < 10 ? "message" : "test prompts"} ${name}`));
   const rows = [...TABLE.tBodies[0].rows].filter((row) => !row.hidden);
   return [names, ...rows.map((row) => [...row.cells].map((cell, n) => (n === 0 ? labelOf(row) : cell.dataset.key)))];
 }
