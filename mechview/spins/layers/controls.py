@@ -36,6 +36,7 @@ TOKEN = "N3 update of another token, same norm"
 PERMUTED = "N4 every matrix permuted"
 INITIAL = "N5 random initialisation"
 LAYERS = "N6 layers in another order"
+WITHOUT = "N3 attention alone, without the rung"
 ONE_STEP = "N3 one step instead of a resolvent"
 
 

@@ -57,6 +57,8 @@ def mlp_designs(site: Site, nulls: Sequence[Null]) -> Iterator[Design]:
         return
     bases = _bases(site, site.pattern, overlaps_of(site))
     yield from _targets(site, bases, site.attention_write, site.mlp_write, c.REAL, 0)
+    alone = stacked(site.attention_write, site.attention_write + site.mlp_write)
+    yield from (Design(name, c.WITHOUT, 0, alone) for name in (WITH_M1, WITH_M2, WITH_M3))
     for null in nulls:
         yield from _shuffled(site, null, site.mlp_write)
         if null.mlp_write is not None:

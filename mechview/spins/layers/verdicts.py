@@ -5,7 +5,7 @@ difference from its draws (paired over sequences, draws taken in turn) leaves ou
 for the number of such rows in the model. *Informative*: beats the structure-destroying control N3 and, where
 couplings are shuffled, N1, with the same sign in the token-weighted metric. *Weak*: beats some control only,
 or explains little. *Vacuous*: beats none. *Not applicable*: no admissible structure-destroying null.
-Significance is not size: an excess of R^2 below 0.05 is at most weak, one below 0.01 vacuous.
+Significance is not size: an excess of R^2 below 0.05 is at most weak.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from torch import Tensor
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.balance import CURL
 from mechview.spins.layers.keys import Key, Samples
+from mechview.spins.layers.ladder_mlp import WITH_M1, WITH_M2, WITH_M3
 from mechview.spins.layers.relaxation import FROZEN, RECOMPUTED
 
 DRAWS = 400
-SMALL, NOTHING = 0.05, 0.01
-DECISIVE: dict[str, tuple[str, ...]] = {CURL: (c.KEYS,)}  # its other nulls are partly of activations (SPIN C.6)
+SMALL = 0.05
+DECISIVE: dict[str, tuple[str, ...]] = {
+    CURL: (c.KEYS,),  # its other nulls are partly of activations
+    **dict.fromkeys((WITH_M1, WITH_M2, WITH_M3), (c.WITHOUT,)),
+}
 LOWER = (FROZEN, RECOMPUTED)
 Side = Literal["higher", "lower", "either"]
 
@@ -149,16 +153,13 @@ def judge(quantity: str, raw: Measured, tw: Measured, is_fit: bool, rows: int) -
     if not lost:
         return _sized(raw, nearest, is_fit)
     won = [one for one in [*cheap, *decisive] if one.beats(side, rows)]
-    small = is_fit and (not won or max(raw.value - one.mean for one in won) < NOTHING)
-    if not won or small:
+    if not won:
         return Verdict.vacuous, lost[0].name, f"no more than {lost[0].name} gives"
     return Verdict.weak, lost[0].name, f"beats {won[0].name}, but not {lost[0].name}"
 
 
 def _sized(raw: Measured, nearest: Against, is_fit: bool) -> tuple[Verdict, str, str]:
     excess = raw.value - nearest.mean
-    if is_fit and excess < NOTHING:
-        return Verdict.vacuous, nearest.name, f"explains {excess:.3f} of the variance more than {nearest.name}"
     if is_fit and excess < SMALL:
         return Verdict.weak, nearest.name, f"significant, but explains {excess:.3f} more than {nearest.name}"
     return Verdict.informative, nearest.name, f"differs from every control; the nearest is {nearest.name}"
