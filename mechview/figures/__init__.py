@@ -10,20 +10,36 @@ from mechview.figures.changes import direct_and_total, largest_changes, patched
 from mechview.figures.heads import head_grid, spectrum
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
+from mechview.figures.spin_layers import (
+    claims_table,
+    curl_against_null,
+    head_spins,
+    ladder_by_layer,
+    reaction_spectrum,
+    relaxation,
+    thermo_by_depth,
+)
 from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
     "TEMPLATE",
     "attention_map",
+    "claims_table",
+    "curl_against_null",
     "direct_and_total",
     "head_grid",
+    "head_spins",
+    "ladder_by_layer",
     "largest_changes",
     "lens_trajectory",
     "parity_by_layer",
     "patched",
     "plain_text",
+    "reaction_spectrum",
+    "relaxation",
     "rows_by_position",
     "score_map",
     "spectrum",
+    "thermo_by_depth",
     "waterfall",
 ]

@@ -13,12 +13,14 @@ from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
+from mechview.tables.spin_layers import claims_frame, spin_frame, spin_spectra_frame, spin_weights_frame, thermo_frame
 
 __all__ = [
     "SCHEMAS",
     "Column",
     "attention_frame",
     "check_schema",
+    "claims_frame",
     "compare_frame",
     "effects_frame",
     "heads_frame",
@@ -31,6 +33,10 @@ __all__ = [
     "schema",
     "score_frame",
     "shares_frame",
+    "spin_frame",
+    "spin_spectra_frame",
+    "spin_weights_frame",
     "svd_frame",
+    "thermo_frame",
     "tokens_frame",
 ]

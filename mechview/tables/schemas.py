@@ -15,6 +15,7 @@ from mechview.errors import CheckError
 from mechview.manifest import SCHEMA_VERSION
 from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
+from mechview.tables.schemas_spin_layers import SPIN_LAYER_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = {
     "heads": HEAD
@@ -81,7 +82,7 @@ SCHEMAS: dict[str, Schema] = {
         "shown": Column("str", "the text with every character visible, shortened"),
         "special": Column("bool", "beginning of sequence and the like"),
     },
-} | RESIDUAL_SCHEMAS
+} | RESIDUAL_SCHEMAS | SPIN_LAYER_SCHEMAS
 
 
 def schema() -> dict[str, Any]:

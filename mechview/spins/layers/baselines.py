@@ -46,7 +46,7 @@ class Baselines:
     def test(self, site: Site, samples: Samples) -> None:
         for name, x, y in regressions(site):
             for metric in METRICS:
-                error, own = self.fits[name, metric].errors(sums(x[1:], y[1:], metric == "tw"))
+                error, own = self.fits[name, metric].residuals(x[1:], y[1:], metric == "tw")
                 samples.add(Key(name, metric=metric), own - error, own)
 
 

@@ -21,7 +21,7 @@ from mechview.models.intervene import recorded
 from mechview.models.load import Model
 from mechview.models.reader import check_layer
 from mechview.models.trace import Trace
-from mechview.models.tracing import finite, trace
+from mechview.models.tracing import default_prompt, finite, trace
 from mechview.results import Result
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.asked import FITS, check_quantities, chosen
@@ -32,7 +32,7 @@ from mechview.spins.layers.verdicts import Judge, SpinRow
 from mechview.spins.layers.whole import initial, permuted, reordered
 from mechview.spins.layers.work import LayerWork, Plan, adopt, seeded, work_of
 
-QUICK = Plan(draws=5, jacobians=2, relaxations=2, relaxation_draws=2)
+QUICK = Plan(draws=5, jacobians=2, relaxations=2, relaxation_draws=2, jacobian_draws=5)
 AT_ONCE = 1e9  # bytes of sums that layers running together may take
 Told = Callable[[str], None]
 
@@ -187,7 +187,7 @@ class Run:
         spreads = {(name, m): sd for m in work.reaction.fits for name, sd in work.reaction.spread(m).items()}
         judge = Judge(seeded(self.plan.seed, work.layer.index, -2), self.model.shape.n_layers, spreads=spreads)
         weights = {
-            f"{key.quantity}|{key.metric}" + ("" if key.head is None else f"|{key.head}"): fit.weights.tolist()
+            f"{key.quantity}|{key.metric}" + ("" if key.head is None else f"|{key.head}"): fit.weights[0].tolist()
             for key, fit in work.fits.items()
             if key.control == c.REAL
         }
@@ -208,6 +208,11 @@ def _trace(model: Model, ids: Sequence[int]) -> Trace:
     found = recorded(model, list(ids))
     finite(found.capture)
     return found
+
+
+def recorded_ids(model: Model) -> Trace:
+    """One pass over the default prompt, for identities that are checked on any numbers."""
+    return recorded(model, default_prompt(model))
 
 
 def _layers(model: Model, layers: Iterable[int] | None) -> list[int]:

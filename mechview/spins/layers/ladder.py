@@ -28,12 +28,16 @@ RUNGS = (H1, H2, H3, READ, WRITE, H5, SYM, ANTI, H7, H7S)
 
 
 class Design(NamedTuple):
-    """Predictors and, last, the target, `[pos, field, d_model]`, of one quantity under one control."""
+    """Predictors `[pos, field, d_model]`, and targets `[pos, draw, d_model]` that are fitted by them one by one.
+
+    The draws of `targets` are numbered from `draw` on; `head` is that of a head fitted by itself.
+    """
 
     quantity: str
     control: str
     draw: int
-    fields: Tensor
+    predictors: Tensor
+    targets: Tensor
     head: int | None = None
 
 
@@ -46,15 +50,6 @@ def stacked(*parts: Float[Tensor, "*some pos d_model"]) -> Float[Tensor, "pos fi
 def mixed(pattern: Float[Tensor, "head q_pos k_pos"], field: Float[Tensor, "pos d_model"]) -> Tensor:
     """`A^h xh` of every head."""
     return pattern @ field
-
-
-def in_subspace(
-    pattern: Float[Tensor, "head q_pos k_pos"],
-    field: Float[Tensor, "pos d_model"],
-    basis: Float[Tensor, "head d_model d_head"],
-) -> Float[Tensor, "head pos d_model"]:
-    """`A^h xh P_h`, through the thin basis of the projector."""
-    return (pattern @ (field @ basis)) @ basis.mT
 
 
 def energy_gradient(
@@ -109,64 +104,76 @@ def symmetrised(mean: Float[Tensor, "q_pos k_pos"]) -> Float[Tensor, "q_pos k_po
     return even / torch.linalg.eigvalsh(even.double())[-1].to(even)
 
 
-def attention_designs(site: Site, nulls: Sequence[Null], other: Tensor | None, before: Tensor | None) -> Iterator[Design]:
+def attention_designs(
+    site: Site, nulls: Sequence[Null], other: Tensor | None, before: Tensor | None
+) -> Iterator[Design]:
     """Every rung on one sequence, real and under its controls."""
-    yield from real_designs(site)
+    a = stacked(site.attention_write)
     for control, pattern in ((c.OTHER, other), (c.BEFORE, before)):
         if pattern is not None and pattern.shape == site.pattern.shape:
-            yield Design(H3, control, 0, stacked(site.field, mixed(pattern, site.field), site.attention_write))
+            yield Design(H3, control, 0, stacked(site.field, mixed(pattern, site.field)), a)
+    yield from real_designs(site, nulls)
     for null in nulls:
-        yield from shuffled_designs(site, null)
-        yield from destroyed_designs(site, null)
+        yield from shuffled_designs(site, null, a)
+        for name, part in zip((SYM, ANTI), halves(site, null.drawn.values), strict=True):
+            yield Design(name, c.VALUES, null.draw, stacked(part), stacked(null.attention_write))
+        if site.layer.closed_pullback:
+            gradient = energy_gradient(site, site.pattern, null.key)
+            yield Design(H5, c.KEYS, null.draw, stacked(gradient), a)
 
 
-def real_designs(site: Site) -> Iterator[Design]:
-    x, A, a, mean = site.field, site.pattern, site.attention_write, site.pattern.mean(0)
+def real_designs(site: Site, nulls: Sequence[Null] = ()) -> Iterator[Design]:
+    """Real rungs; where a control changes the target alone (rotated values) its draws share the predictors."""
+    x, A, mean = site.field, site.pattern, site.pattern.mean(0)
+    a, turned = stacked(site.attention_write), _targets([null.attention_write for null in nulls])
     count = torch.arange(1, len(x) + 1).to(x)[:, None]
-    yield Design(H1, c.REAL, 0, stacked(x, a))
-    yield Design(H2, c.REAL, 0, stacked(x, x.cumsum(0) / count, a))
-    yield Design(H3, c.REAL, 0, stacked(x, mixed(A, x), a))
-    yield from spin_designs(site, A, site.writes, a, c.REAL, 0)
+    scalar = {H1: (x,), H2: (x, x.cumsum(0) / count), H3: (x, mixed(A, x))}
+    for name, parts in scalar.items():
+        yield from _both(name, stacked(*parts), a, turned)
+    yield from spin_designs(site, A, c.REAL, 0, a, site.writes[None])
+    if turned is not None:
+        yield from spin_designs(site, A, c.VALUES, 0, turned, torch.stack([null.writes for null in nulls]))
     if site.layer.closed_pullback:
-        yield Design(H5, c.REAL, 0, stacked(energy_gradient(site, A, site.key), a))
+        yield Design(H5, c.REAL, 0, stacked(energy_gradient(site, A, site.key)), a)
     for name, part in zip((SYM, ANTI), halves(site), strict=True):
-        yield Design(name, c.REAL, 0, stacked(part, a))
+        yield Design(name, c.REAL, 0, stacked(part), a)
     for name, even in ((H7, False), (H7S, True)):
-        yield Design(name, c.REAL, 0, stacked(resolvents(mean, x, even), a))
-        one = symmetrised(mean) if even else mean
-        yield Design(name, c.ONE_STEP, 0, stacked(one @ x, a))
+        yield Design(name, c.REAL, 0, stacked(resolvents(mean, x, even)), a)
+        yield Design(name, c.ONE_STEP, 0, stacked((symmetrised(mean) if even else mean) @ x), a)
+
+
+def _targets(writes: list[Tensor]) -> Float[Tensor, "pos draw d_model"] | None:
+    return stacked(*writes) if writes else None
+
+
+def _both(name: str, predictors: Tensor, real: Tensor, null: Tensor | None, control: str = c.VALUES) -> Iterator[Design]:
+    yield Design(name, c.REAL, 0, predictors, real)
+    if null is not None:
+        yield Design(name, control, 0, predictors, null)
 
 
 def spin_designs(
-    site: Site, pattern: Tensor, writes: Tensor, total: Tensor, control: str, draw: int
+    site: Site,
+    pattern: Float[Tensor, "head q_pos k_pos"],
+    control: str,
+    draw: int,
+    totals: Float[Tensor, "pos draw d_model"],
+    writes: Float[Tensor, "draw head pos d_model"],
 ) -> Iterator[Design]:
     """H4: all heads' weights at once against the layer's write, and each head's READ against its own write."""
-    read = in_subspace(pattern, site.field, site.layer.read_basis)
-    write = in_subspace(pattern, site.field, site.layer.write_basis)
-    yield Design(READ, control, draw, stacked(site.field, read, total))
-    yield Design(WRITE, control, draw, stacked(site.field, write, total))
+    read = (pattern @ site.read_field) @ site.layer.read_basis.mT
+    write = (pattern @ site.write_field) @ site.layer.write_basis.mT
+    yield Design(READ, control, draw, stacked(site.field, read), totals)
+    yield Design(WRITE, control, draw, stacked(site.field, write), totals)
     for head in range(len(read)):
-        yield Design(READ, control, draw, stacked(read[head], writes[head]), head)
+        yield Design(READ, control, draw, stacked(read[head]), stacked(writes[:, head]), head)
 
 
-def shuffled_designs(site: Site, null: Null) -> Iterator[Design]:
-    x, A, a, n = site.field, null.shuffled, site.attention_write, null.draw
-    yield Design(H3, c.SHUFFLE, n, stacked(x, mixed(A, x), a))
-    yield from spin_designs(site, A, site.writes, a, c.SHUFFLE, n)
+def shuffled_designs(site: Site, null: Null, a: Float[Tensor, "pos draw d_model"]) -> Iterator[Design]:
+    x, A, n = site.field, null.shuffled, null.draw
+    yield Design(H3, c.SHUFFLE, n, stacked(x, mixed(A, x)), a)
+    yield from spin_designs(site, A, c.SHUFFLE, n, a, site.writes[None])
     if site.layer.closed_pullback:
-        yield Design(H5, c.SHUFFLE, n, stacked(energy_gradient(site, A, site.key), a))
+        yield Design(H5, c.SHUFFLE, n, stacked(energy_gradient(site, A, site.key)), a)
     for name, even in ((H7, False), (H7S, True)):
-        yield Design(name, c.SHUFFLE, n, stacked(resolvents(A.mean(0), x, even), a))
-
-
-def destroyed_designs(site: Site, null: Null) -> Iterator[Design]:
-    x, A, a, n = site.field, site.pattern, null.attention_write, null.draw
-    count = torch.arange(1, len(x) + 1).to(x)[:, None]
-    yield Design(H1, c.VALUES, n, stacked(x, a))
-    yield Design(H2, c.VALUES, n, stacked(x, x.cumsum(0) / count, a))
-    yield Design(H3, c.VALUES, n, stacked(x, mixed(A, x), a))
-    yield from spin_designs(site, A, null.writes, a, c.VALUES, n)
-    for name, part in zip((SYM, ANTI), halves(site, null.drawn.values), strict=True):
-        yield Design(name, c.VALUES, n, stacked(part, a))
-    if site.layer.closed_pullback:
-        yield Design(H5, c.KEYS, n, stacked(energy_gradient(site, A, null.key), site.attention_write))
+        yield Design(name, c.SHUFFLE, n, stacked(resolvents(A.mean(0), x, even)), a)

@@ -53,48 +53,49 @@ def overlaps_of(site: Site) -> Float[Tensor, "q_pos k_pos"]:
 
 def mlp_designs(site: Site, nulls: Sequence[Null]) -> Iterator[Design]:
     """MLP and block rungs on one sequence; a block without an MLP has none."""
-    if site.mlp_write is None:
+    u, a = site.mlp_write, site.attention_write
+    if u is None:
         return
-    bases = _bases(site, site.pattern, overlaps_of(site))
-    yield from _targets(site, bases, site.attention_write, site.mlp_write, c.REAL, 0)
-    alone = stacked(site.attention_write, site.attention_write + site.mlp_write)
-    yield from (Design(name, c.WITHOUT, 0, alone) for name in (WITH_M1, WITH_M2, WITH_M3))
+    bases = _bases(site)
+    yield from _targets(site, bases, c.REAL, stacked(u), stacked(a + u))
+    for name in (WITH_M1, WITH_M2, WITH_M3):
+        yield Design(name, c.WITHOUT, 0, stacked(a), stacked(a + u))
+    swapped = [null.mlp_write for null in nulls if null.mlp_write is not None]
+    if swapped:
+        yield from _targets(site, bases, c.HIDDEN, stacked(*swapped), stacked(*(a + other for other in swapped)))
     for null in nulls:
-        yield from _shuffled(site, null, site.mlp_write)
-        if null.mlp_write is not None:
-            yield from _targets(site, bases, site.attention_write, null.mlp_write, c.HIDDEN, null.draw)
+        yield from _shuffled(site, null, stacked(u), stacked(a + u))
 
 
-def _bases(site: Site, pattern: Tensor, overlaps: Tensor) -> dict[str, Tensor]:
-    found = {M1: site.mlp_field[None], M2: plefka(pattern, site.mlp_field)}
+def _bases(site: Site) -> dict[str, Tensor]:
+    found = {M1: site.mlp_field[None], M2: plefka(site.pattern, site.mlp_field)}
     if site.layer.closed_pullback:
-        found[M3] = coupling_term(site, overlaps, causal=False)
-        found[M3C] = coupling_term(site, overlaps, causal=True)
+        found[M3] = coupling_term(site, overlaps_of(site), causal=False)
+        found[M3C] = coupling_term(site, overlaps_of(site), causal=True)
     return found
 
 
-def _targets(
-    site: Site, bases: dict[str, Tensor], a: Tensor, u: Tensor, control: str, draw: int
-) -> Iterator[Design]:
+def _targets(site: Site, bases: dict[str, Tensor], control: str, u: Tensor, total: Tensor) -> Iterator[Design]:
+    a = site.attention_write
     for name, basis in bases.items():
-        yield Design(name, control, draw, stacked(basis, u))
-    yield Design(NMF, control, draw, stacked(site.field, mixed(site.pattern, site.field), bases[M1], a + u))
-    yield Design(EXACT, control, draw, stacked(a, a + u))
+        yield Design(name, control, 0, stacked(basis), u)
+    yield Design(NMF, control, 0, stacked(site.field, mixed(site.pattern, site.field), bases[M1]), total)
+    yield Design(EXACT, control, 0, stacked(a), total)
     for name, rung in ((WITH_M1, M1), (WITH_M2, M2), (WITH_M3, M3)):
         if rung in bases:
-            yield Design(name, control, draw, stacked(a, bases[rung], a + u))
+            yield Design(name, control, 0, stacked(a, bases[rung]), total)
 
 
-def _shuffled(site: Site, null: Null, u: Tensor) -> Iterator[Design]:
+def _shuffled(site: Site, null: Null, u: Tensor, total: Tensor) -> Iterator[Design]:
     """N1: M2 and nMF with shuffled patterns; M3 with the correlations `C` shuffled."""
     A, a, n = null.shuffled, site.attention_write, null.draw
     basis = plefka(A, site.mlp_field)
-    yield Design(M2, c.SHUFFLE, n, stacked(basis, u))
-    yield Design(WITH_M2, c.SHUFFLE, n, stacked(a, basis, a + u))
-    yield Design(NMF, c.SHUFFLE, n, stacked(site.field, mixed(A, site.field), site.mlp_field, a + u))
+    yield Design(M2, c.SHUFFLE, n, stacked(basis), u)
+    yield Design(WITH_M2, c.SHUFFLE, n, stacked(a, basis), total)
+    yield Design(NMF, c.SHUFFLE, n, stacked(site.field, mixed(A, site.field), site.mlp_field), total)
     if site.layer.closed_pullback:
         mixed_up = shuffled(overlaps_of(site)[None], site.visible, null.generator)[0]
         full, causal = (coupling_term(site, mixed_up, causal=own) for own in (False, True))
-        yield Design(M3, c.SHUFFLE, n, stacked(full, u))
-        yield Design(M3C, c.SHUFFLE, n, stacked(causal, u))
-        yield Design(WITH_M3, c.SHUFFLE, n, stacked(a, full, a + u))
+        yield Design(M3, c.SHUFFLE, n, stacked(full), u)
+        yield Design(M3C, c.SHUFFLE, n, stacked(causal), u)
+        yield Design(WITH_M3, c.SHUFFLE, n, stacked(a, full), total)

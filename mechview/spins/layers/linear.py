@@ -69,8 +69,19 @@ class LinearFit:
     mean_y: Float[Tensor, "d_out"]
     ridge: float
 
+    def residuals(
+        self, x: Float[Tensor, "pos d_in"], y: Float[Tensor, "pos d_out"], weighted: bool
+    ) -> tuple[float, float]:
+        """Squared error of the fit, and of the mean alone, on the rows of a sequence."""
+        if weighted:
+            weight = token_weight(y)[:, None]
+            x, y = x * weight, y * weight
+        off = y - self.mean_y.to(y)
+        error = off - (x - self.mean_x.to(x)) @ self.matrix.to(x)
+        return float(error.double().square().sum()), float(off.double().square().sum())
+
     def errors(self, test: Sums) -> tuple[float, float]:
-        """Squared error of the fit, and of the mean alone."""
+        """The same from sums."""
         C, D, own = test.centred(self.mean_x, self.mean_y)
         fitted = (self.matrix * (C @ self.matrix)).sum() - 2 * (self.matrix * D).sum()
         return float(own + fitted), float(own)

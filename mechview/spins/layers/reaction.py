@@ -68,9 +68,8 @@ class Reaction:
         for metric, (_, fits) in self.fits.items():
             if site.mlp_write is None:
                 continue
-            new = sums(site.mlp_field[1:], site.mlp_write[1:], metric == "tw")
             for part, found in fits.items():
-                error, own = found.errors(new)
+                error, own = found.residuals(site.mlp_field[1:], site.mlp_write[1:], metric == "tw")
                 samples.add(Key(REACTION[part], metric=metric), own - error, own)
             if (read := hidden_sums(site, metric == "tw")) is not None:
                 square = hidden_square(site, metric == "tw")

@@ -111,6 +111,16 @@ class Site:
         return self.query @ self.key.mT
 
     @cached_property
+    def read_field(self) -> Float[Tensor, "head pos d_head"]:
+        """The field in each head's read subspace."""
+        return self.field @ self.layer.read_basis
+
+    @cached_property
+    def write_field(self) -> Float[Tensor, "head pos d_head"]:
+        """The field in each head's write subspace."""
+        return self.field @ self.layer.write_basis
+
+    @cached_property
     def scores(self) -> Float[Tensor, "head q_pos k_pos"]:
         return finished(self.content, self.layer.attention)
 

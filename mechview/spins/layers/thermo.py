@@ -15,13 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechview.models.scores import finished
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.controls import Null
 from mechview.spins.layers.keys import Key, Samples
 from mechview.spins.layers.site import Site
 
 TEMPERATURES = tuple(2.0 ** (n / 2) for n in range(-6, 11))
-LARGEST_BETA, HALVINGS = 1e4, 60
+LARGEST_BETA, HALVINGS = 1e4, 36  # leaves 1e-7
+CURVES = 5  # null draws on which the dear numbers (heat curve, isothermal fit) are taken
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class RowThermo:
     participation: Tensor
 
 
-def row_thermo(scores: Float[Tensor, "*batch q_pos k_pos"]) -> RowThermo:
+def row_thermo(scores: Float[Tensor, "*batch k_pos"]) -> RowThermo:
     """Of scores before softmax; masked ones are -inf and no state at all."""
     ln_z = torch.logsumexp(scores, -1)
     weight = (scores - ln_z[..., None]).exp()
@@ -95,34 +97,43 @@ def keys_for(pattern: Float[Tensor, "head q_pos k_pos"], visible: Tensor, mass: 
 
 def measure(site: Site, nulls: list[Null], samples: Samples) -> None:
     """Thermodynamics of every head, real and under rotated keys."""
-    _rows(site, site.scores, site.pattern, site.key, Key(""), samples)
+    _rows(site, site.scores, site.pattern, Key(""), samples)
+    _curves(site, site.scores, site.pattern, site.key, Key(""), samples)
     for null in nulls:
-        from mechview.models.scores import finished
+        scores, key = finished(null.content, site.layer.attention), Key("", control=c.KEYS, draw=null.draw)
+        _rows(site, scores, null.pattern, key, samples)
+        if null.draw < CURVES:
+            _curves(site, scores, null.pattern, null.key, key, samples)
 
-        scores = finished(null.content, site.layer.attention)
-        _rows(site, scores, null.pattern, null.key, Key("", control=c.KEYS, draw=null.draw), samples)
 
-
-def _rows(site: Site, scores: Tensor, pattern: Tensor, keys: Tensor, key: Key, samples: Samples) -> None:
-    """Rows of position 0 see one key and are left out."""
-    states, visible, A = with_sink(site, scores)[:, 1:], site.visible[1:], pattern[:, 1:]
-    found = row_thermo(states)
-    curve = heat_curve(states)
-    cosines = _cosines(site.query, keys)[:, 1:]
-    beta, explained = isothermal(A, cosines.masked_fill(~visible, 0.0), visible)
-    sizes = site.query.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None] * site.layer.attention.scale
+def _rows(site: Site, scores: Tensor, pattern: Tensor, key: Key, samples: Samples) -> None:
+    """Means over rows; that of position 0 sees one key and is left out."""
+    found = row_thermo(with_sink(site, scores)[:, 1:])
     numbers = {
         "ln Z": found.ln_z.mean(-1),
         "energy U": found.energy.mean(-1),
         "entropy S": found.entropy.mean(-1),
         "heat capacity C": found.heat.mean(-1),
         "participation": found.participation.mean(-1),
+        "k90 / row": keys_for(pattern[:, 1:], site.visible[1:]),
+    }
+    for name, values in numbers.items():
+        samples.add_mean(key._replace(quantity=name), values.tolist())
+
+
+def _curves(site: Site, scores: Tensor, pattern: Tensor, keys: Tensor, key: Key, samples: Samples) -> None:
+    """Numbers of whole temperature curves: where heat capacity peaks, and the best single temperature."""
+    visible = site.visible[1:]
+    curve = heat_curve(with_sink(site, scores)[:, 1:])
+    cosines = _cosines(site.query, keys)[:, 1:].masked_fill(~visible, 0.0)
+    beta, explained = isothermal(pattern[:, 1:], cosines, visible)
+    sizes = site.query.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None] * site.layer.attention.scale
+    numbers = {
         "heat ratio C(1)/C(tau*)": curve[TEMPERATURES.index(1.0)] / curve.amax(0).clamp(min=1e-30),
         "tau*": torch.tensor(TEMPERATURES).to(curve)[curve.argmax(0)],
         "beta_eff": torch.stack([size[site.visible].median() for size in sizes]),
         "beta_h": beta,
         "KL explained": explained,
-        "k90 / row": keys_for(A, visible),
     }
     for name, values in numbers.items():
         samples.add_mean(key._replace(quantity=name), values.tolist())

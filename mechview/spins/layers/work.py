@@ -34,6 +34,7 @@ class Plan:
 
     draws: int = 20
     jacobians: int = 4
+    jacobian_draws: int = 8
     relaxations: int = 6
     relaxation_draws: int = 5
     seed: int = 0
@@ -60,7 +61,7 @@ class LayerWork:
         """Add a training sequence's sums."""
         site = site_of(trace, self.layer)
         for design in self._designs(site, trace):
-            for metric, new in zip(METRICS, moments(design.fields), strict=True):
+            for metric, new in zip(METRICS, moments(design.predictors, design.targets), strict=True):
                 key = _key(design, metric)
                 self.sums[key] = self.sums[key] + new if key in self.sums else new
         self.reaction.train(site, self.trained)
@@ -80,15 +81,19 @@ class LayerWork:
         site, generator = site_of(trace, self.layer), self._generator(trace)
         nulls = self._nulls(site, generator)
         for design in self._designs(site, trace, nulls):
-            for metric, new in zip(METRICS, moments(design.fields), strict=True):
+            for metric, new in zip(METRICS, moments(design.predictors, design.targets), strict=True):
                 key = _key(design, metric)
                 if key in self.fits:
-                    error, own = self.fits[key].errors(new)
-                    self.samples.add(key, own - error, own)
+                    self._score(key, self.fits[key], new)
         self.reaction.test(site, self.samples)
         self.baselines.test(site, self.samples)
         self._scalars(site, trace, nulls, generator)
         self.other, self.tested = site.pattern, self.tested + 1
+
+    def _score(self, key: Key, found: ScalarFit, new: Moments) -> None:
+        errors, owns = found.errors(new)
+        for n, (error, own) in enumerate(zip(errors.tolist(), owns.tolist(), strict=True)):
+            self.samples.add(key._replace(draw=key.draw + n), own - error, own)
 
     def _scalars(self, site: Site, trace: Trace, nulls: list[Null], generator: torch.Generator) -> None:
         parallel = self.model.shape.placement == "parallel"
@@ -97,7 +102,7 @@ class LayerWork:
         energies.measure(site, nulls, self.samples)
         order.measure(site, self.samples)
         if self.tested < self.plan.jacobians:
-            maxwell.measure(site, self.drawn, parallel, generator, self.samples)
+            maxwell.measure(site, self.drawn[: self.plan.jacobian_draws], parallel, generator, self.samples)
         if self.tested < self.plan.relaxations and relaxation.possible(site):
             draws = min(self.plan.relaxation_draws, len(self.drawn))
             relaxation.measure(site, parallel, draws, generator, self.samples)
