@@ -1,5 +1,4 @@
-"""06: which claims of the spin reading survive their nulls, layer by layer?
-"""
+"""06: which claims of the spin reading survive their nulls, layer by layer?"""
 
 # %%
 from __future__ import annotations

@@ -24,7 +24,9 @@ Whole = Annotated[
 Quantity = Annotated[list[str] | None, _option("--quantity", "Keep quantities that begin so; repeatable.", "NAME")]
 Length = Annotated[int, typer.Option("--length", min=1, help="Tokens of a sequence.")]
 Count = Annotated[int | None, typer.Option("--sequences", min=1, help="Sequences to fit on; half as many to test on.")]
-Draws = Annotated[int | None, typer.Option("--draws", min=2, help="Draws of every null; 20 unless given, 5 with --quick.")]
+Draws = Annotated[
+    int | None, typer.Option("--draws", min=2, help="Draws of every null; 20 unless given, 5 with --quick.")
+]
 Text = Annotated[list[Path] | None, _option("--text", "A document to fit on; repeatable.", "FILE")]
 Heldout = Annotated[list[Path] | None, _option("--heldout", "A document to test on; repeatable.", "FILE")]
 Folder = Annotated[Path | None, _option("--folder", "Keeps finished layers; a rerun goes on from them.", "FOLDER")]

@@ -17,72 +17,82 @@ from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 from mechview.tables.schemas_spin_layers import SPIN_LAYER_SCHEMAS
 
-SCHEMAS: dict[str, Schema] = {
-    "heads": HEAD
-    | {
-        "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
-        "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
-        "value": Column("float64", "the measurement, in `unit`"),
-        "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
-        "null_sd": Column("float64", "standard deviation of the null over its draws"),
-        "z": Column("float64", "(value - null_mean) / null_sd"),
-        "n": Column("int32", "draws behind the null"),
-        "seed_sd": Column("float64", "spread over seeds of a measurement that is random itself; NaN for exact ones"),
-        "unit": Column("category", "unit of value, null_mean and null_sd"),
-        "source": Column("category", "where the definition comes from"),
-    },
-    "svd": HEAD
-    | {
-        "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
-        "side": Column("category", "pattern or message"),
-        "index": Column("int32", "place of the singular value, from 0, descending"),
-        "sigma": Column("float64", "singular value, weight units"),
-        "sigma_rel": Column("float64", "singular value / the head's largest"),
-        "degenerate": Column("bool", "a neighbour lies within 1 % (relative): the single direction is not determined"),
-    },
-    "parity": MODEL
-    | {
-        "quantity": Column("category", "pattern, message, attention, stream or logits"),
-        "stack": Column("category", "decoder, encoder or cross; missing for the logits"),
-        "layer": Column("Int16", "block, from 0; missing for the logits"),
-        "head": Column("Int16", "query head; missing for whole layers"),
-        "kv_head": Column("Int16", "key/value head; missing for whole layers"),
-        "label": Column("str", "L5H1 for a head, L5 for a layer, empty for the logits"),
-        "error": Column("float64", "max|ours - model's| / max|model's|"),
-        "passed": Column("bool", "error below tolerance (a NaN error is not)"),
-        "tolerance": Column("float64", "largest error that passes"),
-        "backend": Column("category", "where the model's own values were captured"),
-        "n_tokens": Column("int32", "tokens of the prompt compared on"),
-    },
-    "attention": PROMPT
-    | HEAD
-    | {
-        "q_pos": Column("int32", "position of the token that looks"),
-        "k_pos": Column("int32", "position of the token that is looked at"),
-        "weight": Column("float64", "attention weight, 0 to 1"),
-        "score": Column("float64", "score before softmax, as the model scales and caps it"),
-        "value_norm": Column("float64", "norm of what the key's token would send, stream units"),
-        "dropped_mass": Column("float64", "weight of this head at this q_pos in rows left out as below the threshold"),
-    },
-    "prompt_heads": PROMPT
-    | HEAD
-    | {
-        "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
-        "value": Column("float64", "mean over the queries counted, in `unit`"),
-        "null_mean": Column("float64", "the same for attention spread evenly over the visible keys"),
-        "n": Column("int32", "queries counted"),
-        "unit": Column("category", "unit of value and null_mean"),
-    },
-    "tokens": PROMPT
-    | {
-        "stack": Column("category", "whose input it is: decoder or encoder"),
-        "pos": Column("int32", "position, from 0"),
-        "id": Column("int32", "token id"),
-        "text": Column("str", "text of the token"),
-        "shown": Column("str", "the text with every character visible, shortened"),
-        "special": Column("bool", "beginning of sequence and the like"),
-    },
-} | RESIDUAL_SCHEMAS | SPIN_LAYER_SCHEMAS
+SCHEMAS: dict[str, Schema] = (
+    {
+        "heads": HEAD
+        | {
+            "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
+            "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
+            "value": Column("float64", "the measurement, in `unit`"),
+            "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
+            "null_sd": Column("float64", "standard deviation of the null over its draws"),
+            "z": Column("float64", "(value - null_mean) / null_sd"),
+            "n": Column("int32", "draws behind the null"),
+            "seed_sd": Column(
+                "float64", "spread over seeds of a measurement that is random itself; NaN for exact ones"
+            ),
+            "unit": Column("category", "unit of value, null_mean and null_sd"),
+            "source": Column("category", "where the definition comes from"),
+        },
+        "svd": HEAD
+        | {
+            "offset": Column("Int32", "q_pos - k_pos at which a rotary pattern is taken; missing for other positions"),
+            "side": Column("category", "pattern or message"),
+            "index": Column("int32", "place of the singular value, from 0, descending"),
+            "sigma": Column("float64", "singular value, weight units"),
+            "sigma_rel": Column("float64", "singular value / the head's largest"),
+            "degenerate": Column(
+                "bool", "a neighbour lies within 1 % (relative): the single direction is not determined"
+            ),
+        },
+        "parity": MODEL
+        | {
+            "quantity": Column("category", "pattern, message, attention, stream or logits"),
+            "stack": Column("category", "decoder, encoder or cross; missing for the logits"),
+            "layer": Column("Int16", "block, from 0; missing for the logits"),
+            "head": Column("Int16", "query head; missing for whole layers"),
+            "kv_head": Column("Int16", "key/value head; missing for whole layers"),
+            "label": Column("str", "L5H1 for a head, L5 for a layer, empty for the logits"),
+            "error": Column("float64", "max|ours - model's| / max|model's|"),
+            "passed": Column("bool", "error below tolerance (a NaN error is not)"),
+            "tolerance": Column("float64", "largest error that passes"),
+            "backend": Column("category", "where the model's own values were captured"),
+            "n_tokens": Column("int32", "tokens of the prompt compared on"),
+        },
+        "attention": PROMPT
+        | HEAD
+        | {
+            "q_pos": Column("int32", "position of the token that looks"),
+            "k_pos": Column("int32", "position of the token that is looked at"),
+            "weight": Column("float64", "attention weight, 0 to 1"),
+            "score": Column("float64", "score before softmax, as the model scales and caps it"),
+            "value_norm": Column("float64", "norm of what the key's token would send, stream units"),
+            "dropped_mass": Column(
+                "float64", "weight of this head at this q_pos in rows left out as below the threshold"
+            ),
+        },
+        "prompt_heads": PROMPT
+        | HEAD
+        | {
+            "metric": Column("category", "what is measured; `mechview.heads.notes.NOTES` defines each"),
+            "value": Column("float64", "mean over the queries counted, in `unit`"),
+            "null_mean": Column("float64", "the same for attention spread evenly over the visible keys"),
+            "n": Column("int32", "queries counted"),
+            "unit": Column("category", "unit of value and null_mean"),
+        },
+        "tokens": PROMPT
+        | {
+            "stack": Column("category", "whose input it is: decoder or encoder"),
+            "pos": Column("int32", "position, from 0"),
+            "id": Column("int32", "token id"),
+            "text": Column("str", "text of the token"),
+            "shown": Column("str", "the text with every character visible, shortened"),
+            "special": Column("bool", "beginning of sequence and the like"),
+        },
+    }
+    | RESIDUAL_SCHEMAS
+    | SPIN_LAYER_SCHEMAS
+)
 
 
 def schema() -> dict[str, Any]:

@@ -12,7 +12,14 @@ FAST = ("--quick", "--length", "24", "--sequences", "4", "--draws", "2", "--laye
 def test_a_layer_is_printed_with_nulls_and_verdicts(cli):
     done = cli("spin", "toy", *FAST)
     assert done.code == 0
-    for word in ("H3 scalar couplings", "N1 within-row shuffle", "vacuous", "entropy S", "curl index", "2 other documents"):
+    for word in (
+        "H3 scalar couplings",
+        "N1 within-row shuffle",
+        "vacuous",
+        "entropy S",
+        "curl index",
+        "2 other documents",
+    ):
         assert word in done.out
 
 

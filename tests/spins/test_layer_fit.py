@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 import torch
-from conftest import family
 
 import mechview as mv
+from conftest import family
 from mechview.errors import CheckError, PromptError, UnsupportedError, UsageError
 from mechview.models.intervene import recorded
 from mechview.spins.layers import balance, ladder, ladder_mlp, maxwell, reaction, structure
@@ -54,14 +54,16 @@ def values(found, quantities=None):
 
 def test_every_rung_and_scalar_is_there_with_a_verdict(fitted):
     names = {row.quantity for row in fitted.rows}
-    assert FITS <= names
+    assert names >= FITS
     assert {row.verdict for row in fitted.rows} <= {v.value for v in Verdict}
     assert {row.layer for row in fitted.rows} == {0, 1}
     for row in fitted.rows:
         assert row.lo <= row.hi
         assert (row.null_name == "") == (row.n_null == 0)
         if row.verdict == Verdict.informative and row.metric == "raw":
-            assert any(r.decides for r in fitted.rows if (r.quantity, r.layer, r.head) == (row.quantity, row.layer, row.head))
+            assert any(
+                r.decides for r in fitted.rows if (r.quantity, r.layer, r.head) == (row.quantity, row.layer, row.head)
+            )
     assert all(abs(value) < 1e-4 for key, value in values(fitted).items() if key[2] == "error of the rebuilt block")
 
 
@@ -183,7 +185,9 @@ def _bytes(value) -> int:
 def test_a_permuted_model_has_no_structure(toy):
     """Every matrix with its entries in random order: nothing structural may be called informative."""
     found = fit_spins(wholes.permuted(toy, seeded(11)), length=48, train=10, test=6, draws=20, whole=False)
-    wrong = {(r.quantity, r.layer, r.head) for r in found.rows if r.quantity in STRUCTURAL and r.verdict == "informative"}
+    wrong = {
+        (r.quantity, r.layer, r.head) for r in found.rows if r.quantity in STRUCTURAL and r.verdict == "informative"
+    }
     assert not wrong
 
 
@@ -216,7 +220,11 @@ def test_other_families_run_or_leave_out_what_they_do_not_have(name):
 
 def test_a_block_without_an_mlp_has_no_mlp_rows():
     eye = torch.eye(6, dtype=torch.float64)[None]
-    model = mv.from_arrays(W_E=torch.randn(40, 6, generator=seeded(2)).double(), layers=[dict(W_Q=eye, W_K=eye, W_V=eye, W_O=eye)], norm="rms")
+    model = mv.from_arrays(
+        W_E=torch.randn(40, 6, generator=seeded(2)).double(),
+        layers=[dict(W_Q=eye, W_K=eye, W_V=eye, W_O=eye)],
+        norm="rms",
+    )
     names = {row.quantity for row in fit_spins(model, documents(4, 40), **SMALL).rows}
     assert ladder.H3 in names
     assert not names & {ladder_mlp.M1, reaction.SHARE, "Mr ridge on n2", ladder_mlp.NMF}
@@ -271,3 +279,20 @@ def test_default_text_is_the_bundled_one_and_its_sides_are_different_documents(t
     assert not set(text.train) & set(text.test)
     bos = toy.tokenizer.bos_token_id
     assert all((ids[0] == bos) == (mv.trace(toy, "a").tokens[0].id == bos) for ids in text.train)
+
+
+def test_figures_draw_the_frames_and_mark_what_is_informative(fitted):
+    from mechview.figures.spin_layers import all_figures
+
+    models, thermo = fitted.frame(), thermo_frame(fitted)
+    drawn = all_figures(models, thermo, spin_spectra_frame(fitted))
+    assert set(drawn) == {"ladder", "head_spins", "thermo", "curl", "relaxation", "reaction"}
+    [entropy, *_] = [line for line in drawn["thermo"].data if line.name == "value"]
+    assert list(entropy.y) == [fitted.row("entropy S", layer).value for layer in (0, 1)]
+    filled = [colour != "#ffffff" for colour in entropy.marker.color]
+    assert filled == [fitted.row("entropy S", layer).verdict == Verdict.informative for layer in (0, 1)]
+    z = drawn["head_spins"].data[0]
+    one = fitted.row(ladder.READ, 1, 2)
+    assert z.z[1][2] == pytest.approx(one.value - one.null)
+    assert list(drawn["reaction"].data[-1].y) == fitted.spectra[0]["tw"]
+    assert len(fitted.figure().data)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import family
 
 import families
 import mechview as mv
+from conftest import family
 from mechview.models.intervene import recorded
 from mechview.spins.layers import controls as c
 from mechview.spins.layers import ladder, ladder_mlp, reaction, structure
@@ -165,7 +165,16 @@ def test_a_symmetric_negative_reaction_is_found_and_called_informative(spins):
 
 
 def test_random_heads_and_a_random_mlp_are_not_called_spins(random):
-    for quantity in (ladder.H1, ladder.H3, ladder.READ, ladder.WRITE, ladder.H5, ladder.H7, ladder_mlp.M1, ladder_mlp.M2):
+    for quantity in (
+        ladder.H1,
+        ladder.H3,
+        ladder.READ,
+        ladder.WRITE,
+        ladder.H5,
+        ladder.H7,
+        ladder_mlp.M1,
+        ladder_mlp.M2,
+    ):
         assert random.row(quantity, 0).verdict != Verdict.informative, quantity
     for quantity in (reaction.SHARE, reaction.NEGATIVE, structure.OV, structure.QK, "curl index"):
         assert random.row(quantity, 0).verdict != Verdict.informative, quantity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import family
 
 import families
+from conftest import family
 from mechview.models.intervene import recorded
 from mechview.models.scores import finished, pattern_of
 from mechview.spins.layers import controls, ladder, ladder_mlp, maxwell, relaxation

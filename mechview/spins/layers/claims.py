@@ -138,7 +138,11 @@ def hopfield_identity(model: Model, found: SpinLayers) -> Claim:
     finding = f"relative error {error:.1e} on L{found.layers[0]}H0; an identity for any keys, so no evidence"
     verdict = Verdict.vacuous if error < EXACT else Verdict.not_applicable
     return Claim(
-        "attention is one gradient step of (2)", ARTICLE, "(1) = q - dE/dq with the corrected (2)", finding, verdict.value
+        "attention is one gradient step of (2)",
+        ARTICLE,
+        "(1) = q - dE/dq with the corrected (2)",
+        finding,
+        verdict.value,
     )
 
 

@@ -140,5 +140,7 @@ class Null:
         """`q k^T` from matrices whose entries were permuted, biases left out."""
         if self.drawn.query_entries is None or self.drawn.key_entries is None:
             return None
-        q, k = (turned(self.site.field @ W, self.site.turns) for W in (self.drawn.query_entries, self.drawn.key_entries))
+        q, k = (
+            turned(self.site.field @ W, self.site.turns) for W in (self.drawn.query_entries, self.drawn.key_entries)
+        )
         return q @ k.mT

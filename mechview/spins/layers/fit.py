@@ -51,7 +51,9 @@ class SpinLayers(Result):
     sequences: tuple[int, int] = (0, 0)
     length: int = 0
 
-    def row(self, quantity: str, layer: int, head: int | None = None, metric: str = "raw", null: str | None = None) -> SpinRow:
+    def row(
+        self, quantity: str, layer: int, head: int | None = None, metric: str = "raw", null: str | None = None
+    ) -> SpinRow:
         """The row of a quantity: against the control that decides, or against one named (by its beginning)."""
         rows = [r for r in self.rows if (r.quantity, r.layer, r.head, r.metric) == (quantity, layer, head, metric)]
         named = rows if null is None else [r for r in rows if r.null_name.startswith(null)]
@@ -134,7 +136,11 @@ class Run:
 
     def about(self) -> dict[str, Any]:
         """What makes two runs the same: model, sequences, plan."""
-        facts = {"model": self.model.name, "weights": weights_digest(self.model), "revision": self.model.source.revision}
+        facts = {
+            "model": self.model.name,
+            "weights": weights_digest(self.model),
+            "revision": self.model.source.revision,
+        }
         return facts | {"plan": asdict(self.plan), "text": asdict(self.text), "whole": self.whole}
 
     def layers(self, wanted: Sequence[int], kept: Shelf | None) -> list[LayerResult]:
@@ -224,9 +230,7 @@ def _layers(model: Model, layers: Iterable[int] | None) -> list[int]:
     return wanted
 
 
-def _result(
-    model: Model, text: Sequences, results: Sequence[LayerResult], wanted: Sequence[str] | None
-) -> SpinLayers:
+def _result(model: Model, text: Sequences, results: Sequence[LayerResult], wanted: Sequence[str] | None) -> SpinLayers:
     rows = [row for result in results for row in result.rows]
     names = chosen(frozenset(row.quantity for row in rows), wanted)
     return SpinLayers(

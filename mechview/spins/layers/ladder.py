@@ -41,7 +41,7 @@ class Design(NamedTuple):
     head: int | None = None
 
 
-def stacked(*parts: Float[Tensor, "*some pos d_model"]) -> Float[Tensor, "pos field d_model"]:
+def stacked(*parts: Float[Tensor, "... pos d_model"]) -> Float[Tensor, "_later field d_model"]:
     """Fields one beside the other, position 0 left out; a part is one field, or `[field, pos, d_model]`."""
     laid = [part[None] if part.ndim == 2 else part for part in parts]
     return torch.cat(laid)[:, 1:].transpose(0, 1)
@@ -146,7 +146,9 @@ def _targets(writes: list[Tensor]) -> Float[Tensor, "pos draw d_model"] | None:
     return stacked(*writes) if writes else None
 
 
-def _both(name: str, predictors: Tensor, real: Tensor, null: Tensor | None, control: str = c.VALUES) -> Iterator[Design]:
+def _both(
+    name: str, predictors: Tensor, real: Tensor, null: Tensor | None, control: str = c.VALUES
+) -> Iterator[Design]:
     yield Design(name, c.REAL, 0, predictors, real)
     if null is not None:
         yield Design(name, control, 0, predictors, null)

@@ -2,7 +2,7 @@
 
 Token-diagonal Jacobians `du_i/dx_i` and `da_i/dx_i` (all other tokens fixed; the others are block-triangular
 under a causal mask and prove nothing). Hutchinson: `s = (1 + E[Jv . J^T v] / E|Jv|^2)/2` with Rademacher `v`,
-one forward- and one reverse-mode product a probe. 1/2 is no structure, 1 a gradient field. The weights'
+one product with J and one with its transpose a probe. 1/2 is no structure, 1 a gradient field. The weights'
 own formula is differentiated, post-norms included; a mixture of experts is left out.
 """
 
@@ -32,13 +32,21 @@ Map = Callable[[Tensor], Tensor]
 def hutchinson(
     function: Map, x: Float[Tensor, "pos d_in"], probes: Float[Tensor, "_probe pos d_in"]
 ) -> tuple[Float[Tensor, "pos"], Float[Tensor, "pos"]]:
-    """Per token, `Jv . J^T v` and `|Jv|^2` summed over probes; exact when they are a whole basis."""
-    pulled = torch.func.vjp(function, x)[1]
-    symmetric, size = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0])
-    for v in probes:
-        forward = torch.func.jvp(function, (x,), (v,))[1]
-        symmetric = symmetric + (forward * pulled(v)[0]).sum(-1)
-        size = size + forward.square().sum(-1)
+    """Per token, `Jv . J^T v` and `|Jv|^2` summed over probes; exact when they are a whole basis.
+
+    `Jv` is the derivative of the linear map `w -> J^T w` along `v`: reverse mode twice.
+    """
+    with torch.enable_grad():
+        at = x.detach().requires_grad_()
+        y = function(at)
+        dual = torch.zeros_like(y).requires_grad_()
+        [pulled] = torch.autograd.grad(y, at, dual, create_graph=True)
+        symmetric, size = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0])
+        for v in probes:
+            [forward] = torch.autograd.grad(pulled, dual, v, retain_graph=True)
+            [back] = torch.autograd.grad(y, at, v, retain_graph=True)
+            symmetric = symmetric + (forward * back).sum(-1)
+            size = size + forward.square().sum(-1)
     return symmetric.detach(), size.detach()
 
 

@@ -136,7 +136,9 @@ class Reaction:
         found = {}
         for key, pairs in left.series.items():
             numbers = torch.tensor([num for num, _ in pairs], dtype=torch.float64)
-            found[key.quantity] = float(((len(pairs) - 1) / len(pairs) * (numbers - numbers.mean()).square().sum()).sqrt())
+            found[key.quantity] = float(
+                ((len(pairs) - 1) / len(pairs) * (numbers - numbers.mean()).square().sum()).sqrt()
+            )
         return found
 
 

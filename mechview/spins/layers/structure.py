@@ -61,7 +61,10 @@ def directionality(query: Float[Tensor, "head d_model d_head"], key: Float[Tenso
 def measure(layer: Layer, drawn: list[Destroyed], samples: Samples) -> None:
     _weights(layer, layer.reads, layer.key_read, {}, samples)
     for n, draw in enumerate(drawn):
-        turned_values, turned_keys = layer.reads @ draw.values.to(layer.reads), layer.key_read @ draw.keys.to(layer.reads)
+        turned_values, turned_keys = (
+            layer.reads @ draw.values.to(layer.reads),
+            layer.key_read @ draw.keys.to(layer.reads),
+        )
         _weights(layer, turned_values, turned_keys, {"draw": n}, samples)
 
 

@@ -119,4 +119,7 @@ def _spread(bos: list[int], ids: list[int], length: int, count: int) -> list[tup
     size = length - len(bos)
     possible = len(ids) // size
     kept = min(count, possible)
-    return [tuple(bos + ids[start * size : (start + 1) * size]) for start in (n * possible // max(kept, 1) for n in range(kept))]
+    return [
+        tuple(bos + ids[start * size : (start + 1) * size])
+        for start in (n * possible // max(kept, 1) for n in range(kept))
+    ]

@@ -126,9 +126,7 @@ class Judge:
         if len(own) == 1:
             spread = self.spreads.get((key.quantity, key.metric), 0.0)
             resamples = resamples + spread * torch.randn(self.draws, generator=self.generator, dtype=torch.float64)
-        controls = tuple(
-            _against(name, series, counts, resamples) for name, series in _controls(key, samples).items()
-        )
+        controls = tuple(_against(name, series, counts, resamples) for name, series in _controls(key, samples).items())
         return Measured(float(value), resamples, controls, len(own))
 
     def _counts(self, sequences: int) -> Float[Tensor, "_resample _sequence"]:
