@@ -169,9 +169,9 @@ def training_shapes(_: Model, found: SpinLayers) -> Claim:
     claim = "training shapes collective behaviour (10)"
     if not pairs:
         return Claim(claim, ARTICLE, test, "whole-model controls were not run", Verdict.not_applicable.value)
-    apart = sum(all(each) for each in pairs.values())
-    verdict = Verdict.informative if apart * 2 > len(pairs) else Verdict.weak if apart else Verdict.vacuous
-    return Claim(claim, ARTICLE, test, f"{apart} of {len(pairs)} numbers differ from both", verdict.value)
+    count = sum(all(each) for each in pairs.values())
+    verdict = Verdict.informative if count * 2 > len(pairs) else Verdict.weak if count else Verdict.vacuous
+    return Claim(claim, ARTICLE, test, f"{count} of {len(pairs)} numbers differ from both", verdict.value)
 
 
 def elsewhere(claim: str, test: str) -> Made:

@@ -159,7 +159,7 @@ def spin_designs(
     pattern: Float[Tensor, "head q_pos k_pos"],
     control: str,
     draw: int,
-    totals: Float[Tensor, "pos draw d_model"],
+    totals: Float[Tensor, "_later draw d_model"],
     writes: Float[Tensor, "draw head pos d_model"],
 ) -> Iterator[Design]:
     """H4: all heads' weights at once against the layer's write, and each head's READ against its own write."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -56,7 +57,7 @@ def prefix(site: Site, length: int = LONGEST) -> Site:
         "stream", "field", "post_scale", "attention_write", "mlp_stream", "mlp_field", "mlp_post_scale", "after",
     )}  # fmt: skip
     heads = {name: getattr(site, name)[:, :length] for name in ("query", "key_flat", "z")}
-    optional = {
+    optional: dict[str, Any] = {
         name: None if (value := getattr(site, name)) is None else value[:length]
         for name in ("turns", "mlp_write", "hidden")
     }

@@ -59,17 +59,17 @@ def directionality(query: Float[Tensor, "head d_model d_head"], key: Float[Tenso
 
 
 def measure(layer: Layer, drawn: list[Destroyed], samples: Samples) -> None:
-    _weights(layer, layer.reads, layer.key_read, {}, samples)
+    _weights(layer, layer.reads, layer.key_read, None, samples)
     for n, draw in enumerate(drawn):
         turned_values, turned_keys = (
             layer.reads @ draw.values.to(layer.reads),
             layer.key_read @ draw.keys.to(layer.reads),
         )
-        _weights(layer, turned_values, turned_keys, {"draw": n}, samples)
+        _weights(layer, turned_values, turned_keys, n, samples)
 
 
-def _weights(layer: Layer, reads: Tensor, keys: Tensor, null: dict[str, int], samples: Samples) -> None:
-    of_keys, of_values = ({"control": name, **null} if null else {} for name in (c.KEYS, c.VALUES))
+def _weights(layer: Layer, reads: Tensor, keys: Tensor, draw: int | None, samples: Samples) -> None:
+    of_keys, of_values = (c.REAL, c.REAL) if draw is None else (c.KEYS, c.VALUES)
     found = {
         QK: (symmetric_fraction(layer.query_read, keys), of_keys),
         DIRECTION: (directionality(layer.query_read, keys), of_keys),
@@ -79,7 +79,7 @@ def _weights(layer: Layer, reads: Tensor, keys: Tensor, null: dict[str, int], sa
         ALIGNMENT: (alignment(layer, reads, keys), of_keys),
     }
     for name, (values, control) in found.items():
-        samples.add_mean(Key(name)._replace(**control), values.tolist())
+        samples.add_mean(Key(name, control=control, draw=draw or 0), values.tolist())
 
 
 def _square(left: Tensor, right: Tensor) -> Tensor:
