@@ -32,7 +32,7 @@ from mechview.spins.layers.verdicts import Judge, SpinRow
 from mechview.spins.layers.whole import initial, permuted, reordered
 from mechview.spins.layers.work import LayerWork, Plan, adopt, seeded, work_of
 
-QUICK = Plan(draws=5, jacobians=2, relaxations=2, relaxation_draws=2, jacobian_draws=5)
+QUICK = Plan(draws=5, jacobians=2, relaxations=2, relaxation_draws=2, jacobian_draws=5, losses=2)
 AT_ONCE = 1e9  # bytes of sums that layers running together may take
 Told = Callable[[str], None]
 

@@ -8,6 +8,8 @@ change of K = 0 (block left out) and K = 2 is of the whole model, the later bloc
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,12 +22,13 @@ from mechview.models.scores import finished, pattern_of
 from mechview.models.trace import Trace
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.keys import Key, Samples
-from mechview.spins.layers.maxwell import mlp_map
+from mechview.spins.layers.maxwell import mlp_map, prefix
 from mechview.spins.layers.site import Site, heads_of, turned, values_of
 
 FROZEN, RECOMPUTED = "second step ratio, couplings frozen", "second step ratio, couplings recomputed"
 CONTRACTION = "contraction after the second step"
 LOSS = {0: "loss change, K = 0", 1: "loss change, K = 2 recomputed", 2: "loss change, K = 2 frozen"}
+LONGEST = 64
 REBUILT = "error of the rebuilt block"
 
 
@@ -77,7 +80,9 @@ def loss_changes(
     """Change of the mean next-token loss when the block runs not at all, or twice; nulls move tokens as far."""
     if trace.logits is None:
         return
-    targets = torch.tensor([token.id for token in trace.tokens], device=trace.logits.device)[2:]
+    short = replace(trace, tokens=trace.tokens[:LONGEST])  # what follows cannot change it, and a pass is dear
+    site = prefix(site, LONGEST)
+    targets = torch.tensor([token.id for token in short.tokens], device=trace.logits.device)[2:]
     after, index = site.after, site.layer.index
     moves = [site.stream - after, *(update(site, after, parallel, A) for A in (None, site.pattern))]
     others = [exchanged_update(move, generator) for move in moves]
@@ -88,7 +93,7 @@ def loss_changes(
         left = logits[:, 1:-1].transpose(1, 2)
         return functional.cross_entropy(left, targets.expand(len(logits), -1), reduction="none").mean(-1)
 
-    losses = changed_passes(model, trace, rows, reading)
+    losses = changed_passes(model, short, rows, reading)
     for n, name in LOSS.items():
         samples.add(Key(name), float(losses[n + 1] - losses[0]))
         samples.add(Key(name, control=c.TOKEN), float(losses[n + 1 + len(moves)] - losses[0]))

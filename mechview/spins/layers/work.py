@@ -37,6 +37,8 @@ class Plan:
     jacobian_draws: int = 8
     relaxations: int = 6
     relaxation_draws: int = 5
+    losses: int = 3
+    reaction_draws: int = 8
     seed: int = 0
 
 
@@ -106,13 +108,13 @@ class LayerWork:
         if self.tested < self.plan.relaxations and relaxation.possible(site):
             draws = min(self.plan.relaxation_draws, len(self.drawn))
             relaxation.measure(site, parallel, draws, generator, self.samples)
-            if draws:
+            if draws and self.tested < self.plan.losses:
                 relaxation.loss_changes(self.model, trace, site, parallel, generator, self.samples)
 
     def finish(self) -> dict[str, Tensor]:
         """The numbers that only all sequences together have; spectra of the reaction, real and null."""
         spectra = self.reaction.shapes(self.samples)
-        nulls = self.reaction.nulls(self.layer, self.drawn, self.samples)
+        nulls = self.reaction.nulls(self.layer, self.drawn[: self.plan.reaction_draws], self.samples)
         return spectra | {f"{metric} null": values for metric, values in nulls.items()}
 
     def _designs(self, site: Site, trace: Trace, nulls: list[Null] | None = None) -> Iterator[Design]:
