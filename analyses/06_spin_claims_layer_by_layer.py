@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import mechview as mv
 from mechview.spins.layers import balance, energies, ladder, ladder_mlp, maxwell, reaction, relaxation
@@ -14,14 +13,6 @@ QUANTITIES = (
     reaction.REACTION["symmetric"], reaction.SHARE, reaction.NEGATIVE, energies.ERASURE, balance.CURL, maxwell.MLP,
     maxwell.ATTENTION, energies.DESCENT, relaxation.FROZEN, *relaxation.LOSS.values(),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The fit of some layers, and the claims judged by it."""
-
-    fit: mv.MechviewError | object
-    claims: object
 
 
 # %%

@@ -2,7 +2,8 @@
 
 Claims are of *Transformers are secretly collectives of spin systems* (the article) and of the pattern and
 message article. A verdict sums up the rows that test the claim over the layers measured: `informative` where at
-least a third of the layers are, `weak` where some layer is informative or weak, `vacuous` where none is.
+least a third of the layers are, `weak` where some layer is informative or weak, `vacuous` where none is. It says
+that the test tells something, not that the claim is right: the finding counts rows for and against it.
 Exact identities are checked by their error on this model's own numbers.
 """
 
@@ -24,6 +25,11 @@ from mechview.spins.layers.fit import SpinLayers, recorded_ids
 from mechview.spins.layers.site import layer_of, site_of
 from mechview.spins.layers.verdicts import SMALL, SpinRow, Verdict
 
+SUPPORTS = {  # which side of its null speaks for the claim that a quantity tests
+    reaction.NEGATIVE: 1, energies.ERASURE: -1, energies.DESCENT: 1, structure.ALIGNMENT: 1, structure.COPYING: 1,
+    balance.CURL: -1, maxwell.MLP: 1, maxwell.ATTENTION: 1, maxwell.BLOCK: 1, reaction.SHARE: 1,
+    relaxation.FROZEN: -1, relaxation.RECOMPUTED: -1,
+}  # fmt: skip
 EXACT = 1e-4  # largest relative error of an identity in single precision
 
 
@@ -85,12 +91,21 @@ def told(name: str, rows: list[SpinRow]) -> str:
         return f"{name}: not measured on this model"
     values, nulls = [row.value for row in rows], [row.null for row in rows]
     counts = Counter(row.verdict for row in rows)
+    name += sided(name, rows)
     what = "heads" if rows[0].head is not None else "layers"
     verdicts = ", ".join(f"{counts[v.value]} {v.value}" for v in Verdict if counts[v.value])
     return (
         f"{name}: median {median(values):.3f} ({min(values):.3f} to {max(values):.3f}), null {median(nulls):.3f}; "
         f"{verdicts} of {len(rows)} {what}"
     )
+
+
+def sided(name: str, rows: list[SpinRow]) -> str:
+    """How many informative rows lie on the claim's side of their null, and how many on the other."""
+    if name not in SUPPORTS:
+        return ""
+    signs = [(row.value - row.null) * SUPPORTS[name] > 0 for row in rows if row.verdict == Verdict.informative]
+    return f" ({sum(signs)} informative for the claim, {len(signs) - sum(signs)} against it)"
 
 
 Made = Callable[[Model, SpinLayers], Claim]

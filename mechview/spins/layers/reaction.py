@@ -150,7 +150,7 @@ def hidden_sums(site: Site, weighted: bool) -> Sums | None:
     return Sums(x.mT @ x, x.mT @ h, x.sum(0), h.sum(0), h.square().sum(), len(x))
 
 
-def hidden_square(site: Site, weighted: bool) -> Float[Tensor, "d_mlp d_mlp"]:
+def hidden_square(site: Site, weighted: bool) -> Float[Tensor, "_units _units"]:
     h = _weighted(site, weighted)[1]
     return h.mT @ h
 
@@ -165,7 +165,7 @@ def _weighted(site: Site, weighted: bool) -> tuple[Tensor, Tensor]:
 
 
 def exchanged(
-    read: Sums, layer: Layer, units: Int[Tensor, "d_mlp"] | None, square: Float[Tensor, "d_mlp d_mlp"] | None = None
+    read: Sums, layer: Layer, units: Int[Tensor, "d_mlp"] | None, square: Float[Tensor, "_units _units"] | None = None
 ) -> Sums:
     """The sums of `X` against the MLP's write with its hidden units exchanged, the output bias staying."""
     mlp = layer.mlp
