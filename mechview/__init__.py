@@ -56,6 +56,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "residual.patching": ["Patching", "patch"],
         "residual.paths": ["path_patch"],
         "residual.shares": ["Shares", "shares"],
+        "spins.layers.claims": ["claims"],
+        "spins.layers.fit": ["fit_spins"],
         "version": ["__version__"],
     },
 )

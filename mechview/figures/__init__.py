@@ -18,6 +18,15 @@ from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
 from mechview.figures.scores import distance_lines, role_map, score_grid
 from mechview.figures.solvers import beta_sweep, free_energy_landscape, magnetisation_map, retrieval_map
+from mechview.figures.spin_layers import (
+    claims_table,
+    curl_against_null,
+    head_spins,
+    ladder_by_layer,
+    reaction_spectrum,
+    relaxation,
+    thermo_by_depth,
+)
 from mechview.figures.style import TEMPLATE, plain_text
 
 __all__ = [
@@ -26,10 +35,12 @@ __all__ = [
     "attention_map",
     "beta_sweep",
     "by_offset",
+    "claims_table",
     "complex_spectrum",
     "component_map",
     "composition_graph",
     "composition_map",
+    "curl_against_null",
     "delta_grid",
     "direct_and_total",
     "distance_lines",
@@ -37,6 +48,8 @@ __all__ = [
     "free_energy_landscape",
     "growth_curves",
     "head_grid",
+    "head_spins",
+    "ladder_by_layer",
     "largest_changes",
     "lens_trajectory",
     "magnetisation_map",
@@ -44,7 +57,9 @@ __all__ = [
     "parity_by_layer",
     "patched",
     "plain_text",
+    "reaction_spectrum",
     "reading_table",
+    "relaxation",
     "retrieval_map",
     "role_map",
     "rows_by_position",
@@ -53,6 +68,7 @@ __all__ = [
     "shares_by_position",
     "similarity_map",
     "spectrum",
+    "thermo_by_depth",
     "token_pairs",
     "waterfall",
 ]

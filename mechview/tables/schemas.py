@@ -20,6 +20,7 @@ from mechview.tables.schemas_heads import HEADS_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 from mechview.tables.schemas_roles import ROLE_SCHEMAS
 from mechview.tables.schemas_solvers import SOLVER_SCHEMAS
+from mechview.tables.schemas_spin_layers import SPIN_LAYER_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = (
     {
@@ -31,6 +32,7 @@ SCHEMAS: dict[str, Schema] = (
             "null_mean": Column(
                 "float64", "the same without structure, as the metric's note says; NaN where no null exists"
             ),
+            "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
             "null_sd": Column("float64", "standard deviation of the null over its draws"),
             "z": Column("float64", "(value - null_mean) / null_sd"),
             "n": Column("int32", "draws behind the null"),
@@ -103,6 +105,7 @@ SCHEMAS: dict[str, Schema] = (
     | HEADS_SCHEMAS
     | ROLE_SCHEMAS
     | RESIDUAL_SCHEMAS
+    | SPIN_LAYER_SCHEMAS
 )
 
 

@@ -1,0 +1,34 @@
+"""Order parameters of the tokens over depth: how aligned the spins are before each block.
+
+`|mean xh|/|xh|`, mean cosine of pairs, participation ratio of the spectrum of their Gram matrix (between 1 and
+the number of tokens), and `E_1 = mean exp(cos)` (Geshkovski et al. 2023). Clustering is generic of random
+attention too, so these have nulls of whole models only (N4 to N6). Position 0 is left out.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mechview.spins.layers.keys import Key, Samples
+from mechview.spins.layers.site import Site
+
+MEAN, COSINE, RATIO, E1 = "|mean spin|", "mean cosine of spins", "participation ratio of spins", "E_1 of spins"
+
+
+def order_parameters(field: Float[Tensor, "pos d_model"]) -> dict[str, float]:
+    unit = field / field.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    gram = (unit @ unit.mT).double()
+    count = len(unit)
+    pairs = (gram.sum() - gram.diagonal().sum()) / (count * (count - 1))
+    return {
+        MEAN: float(unit.mean(0).norm()),
+        COSINE: float(pairs),
+        RATIO: float(gram.diagonal().sum().square() / gram.square().sum()),
+        E1: float(gram.exp().mean()),
+    }
+
+
+def measure(site: Site, samples: Samples) -> None:
+    for name, value in order_parameters(site.field[1:]).items():
+        samples.add(Key(name), value)
