@@ -29,7 +29,13 @@ from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shar
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
 from mechview.tables.scores import causal_frame, distances_frame, roles_frame, scores_frame
 from mechview.tables.solvers import landscape_frame, retrieval_frame, spin_frame, sweep_frame
-from mechview.tables.spin_layers import claims_frame, spin_frame, spin_spectra_frame, spin_weights_frame, thermo_frame
+from mechview.tables.spin_layers import (
+    claims_frame,
+    spin_layers_frame,
+    spin_spectra_frame,
+    spin_weights_frame,
+    thermo_frame,
+)
 
 __all__ = [
     "SCHEMAS",
@@ -71,6 +77,7 @@ __all__ = [
     "shares_frame",
     "similarity_frame",
     "spin_frame",
+    "spin_layers_frame",
     "spin_spectra_frame",
     "spin_weights_frame",
     "svd_frame",

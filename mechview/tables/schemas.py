@@ -32,7 +32,6 @@ SCHEMAS: dict[str, Schema] = (
             "null_mean": Column(
                 "float64", "the same without structure, as the metric's note says; NaN where no null exists"
             ),
-            "null_mean": Column("float64", "the same for Gaussian factors of the same sizes; NaN where no null exists"),
             "null_sd": Column("float64", "standard deviation of the null over its draws"),
             "z": Column("float64", "(value - null_mean) / null_sd"),
             "n": Column("int32", "draws behind the null"),

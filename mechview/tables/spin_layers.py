@@ -47,7 +47,7 @@ def target(quantity: str) -> str:
 
 
 @frame_of(SpinLayers)
-def spin_frame(found: SpinLayers) -> pd.DataFrame:
+def spin_layers_frame(found: SpinLayers) -> pd.DataFrame:
     """The `spin_models` table: fits of the ladder, and the shape of the reaction."""
     rows = [row for row in found.rows if row.quantity in FITS or row.quantity in SHAPES]
     return typed(_columns(found, rows), "spin_models")

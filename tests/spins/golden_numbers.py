@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-FILE = Path(__file__).resolve().parents[1] / "golden" / "spins.json"
+FILE = Path(__file__).resolve().parents[1] / "golden" / "golden.json"
 RTOL, ATOL = 1e-9, 1e-12
 
 

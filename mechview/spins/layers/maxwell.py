@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechview.models.neurons import activations
 from mechview.models.norms import apply_norm
 from mechview.models.scores import finished, pattern_of
-from mechview.residual.neurons import activations
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.controls import Destroyed
 from mechview.spins.layers.keys import Key, Samples

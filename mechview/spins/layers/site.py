@@ -18,12 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UnsupportedError
+from mechview.models.neurons import ACTIVATIONS, activations
 from mechview.models.norms import apply_norm, centred, fold_read, fold_write, norm_scale
 from mechview.models.positions import rotation, visible
 from mechview.models.scores import finished, normed, pattern_of
 from mechview.models.trace import Trace, as_added
 from mechview.models.weights import AttentionWeights, HeadNorm, MlpWeights, ModelWeights, NormWeights
-from mechview.residual.neurons import ACTIVATIONS, activations
 
 
 @dataclass(frozen=True)
