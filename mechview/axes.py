@@ -23,5 +23,12 @@ AXES: dict[str, str] = {
     "n": "inner size of a small square matrix",
     "rank": "inner axis of a thin factorisation",
     "freq": "rotary frequency",
+    "gate": "gate of an LSTM: input, forget, candidate, output, in this order",
+    "cell": "unit of an LSTM's cell state",
+    "d_hidden": "coordinate of an LSTM's hidden state, which is narrower than the cell where it is projected",
+    "step": "step of a recurrence, in the order in which it is run",
+    "past": "earlier step, at which something was written",
+    "write": "addition to the stream by one sublayer, in the order they are made",
+    "later": "a write after another one",
     "bucket": "bucket of relative distances (T5)",
 }

@@ -33,6 +33,8 @@ def shared_copy(module: nn.Module) -> nn.Module:
         for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks):
             memo[id(hooks)] = OrderedDict()
     duplicate = copy.deepcopy(module, memo).eval()
+    for part in duplicate.modules():  # the library's own recording hooks went too, and must be put on again
+        vars(part).pop("_output_capturing_hooks_installed", None)
     choose_eager(duplicate)
     return duplicate
 
