@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, lists, passes, stream, weights
+from mechview.cli import changes, lists, memory, passes, stream, weights
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -64,6 +64,7 @@ for verb in (
     changes.compare,
     changes.ablate,
     changes.patch,
+    memory.memory,
     passes.report,
     lists.schema,
 ):

@@ -4,8 +4,8 @@
 
 `w_k` is replaced by its mean over the tokens (the centred write is subtracted) and everything after it is
 computed anew, so the number holds the direct path and whatever later components do about it: 1 if they do
-nothing, less if they take it back, more if they amplify it. It needs no null of its own beside that 1, but the
-same nulls as the other numbers are given.
+nothing, less if they take it back, more if they amplify it. Its null of
+other tokens is the product with another token's write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechview.errors import ModelError
@@ -23,21 +23,39 @@ from mechview.models.load import Model
 from mechview.models.modules import reset_dynamic_rotary
 from mechview.models.trace import Trace
 from mechview.recurrent.depth import Writes
+from mechview.recurrent.stream import blocks, other_tokens
 from mechview.residual.components import Component, components_of, value_of
 
 BATCH = 16
+SHUFFLES = 20
 
 
 @dataclass(frozen=True)
 class CausalRetention:
-    """One number a write, pooled over tokens; `unchanged` is the error of a pass with every write put back."""
+    """What is missing at the end, along each write: inner products and squared sizes by prompt (or block).
+
+    `other` are the products with the write of another token (a null); `unchanged` is the error of a pass with
+    every write put back as it was.
+    """
 
     names: tuple[str, ...]
-    values: Float[Tensor, "write"]
+    met: Float[Tensor, "_group write"]
+    size: Float[Tensor, "_group write"]
+    other: Float[Tensor, "_draw write"]
     unchanged: float
 
+    @property
+    def values(self) -> Float[Tensor, "write"]:
+        return self.met.sum(0) / self.size.sum(0)
 
-def causal_retention(model: Model, traces: Sequence[Trace], written: Writes) -> CausalRetention:
+    @property
+    def null(self) -> Float[Tensor, "_draw write"]:
+        return self.other / self.size.sum(0)
+
+
+def causal_retention(
+    model: Model, traces: Sequence[Trace], written: Writes, generator: torch.Generator
+) -> CausalRetention:
     """Causal retention of every attention layer's and MLP's write at the end of the stream.
 
     Raises:
@@ -52,11 +70,19 @@ def causal_retention(model: Model, traces: Sequence[Trace], written: Writes) -> 
     rows = torch.cat([found[:, keep] for found, keep in zip(written.rows, written.keep, strict=True)], 1)
     write = rows[[written.names.index(part.name) for part in parts]]
     write, moved = write - write.mean(1, keepdim=True), moved - moved.mean(1, keepdim=True)
+    group = blocks([int(keep.sum()) for keep in written.keep])
+    others = [other_tokens(write.shape[1], generator) for _ in range(SHUFFLES)]
     return CausalRetention(
         names=tuple(part.name for part in parts),
-        values=(moved * write).sum((1, 2)) / write.square().sum((1, 2)),
+        met=by_group((moved * write).sum(2), group),
+        size=by_group(write.square().sum(2), group),
+        other=torch.stack([(moved * write[:, other]).sum((1, 2)) for other in others]),
         unchanged=max(error for _, error in lost),
     )
+
+
+def by_group(values: Float[Tensor, "write token"], group: Int[Tensor, "token"]) -> Float[Tensor, "_group write"]:
+    return values.new_zeros(int(group.max()) + 1, len(values)).index_add_(0, group, values.mT)
 
 
 @torch.no_grad()

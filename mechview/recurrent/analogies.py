@@ -6,7 +6,7 @@
 | input gate | pattern | share of the variance of log write size that goes with the gate |
 | output gate | message | share of the variance of log emission size that goes with the gate, with coherence |
 | candidate | message | correlation of log gate and log content over writes |
-| never forgets | algebra | the stream is the sum of its rows: 1 - completeness error |
+| never forgets | algebra | the stream is the sum of its rows: 1 - completeness error, to 5 digits |
 | never forgets | effect | retention of the embedding under all later writes; ablation |
 
 A verdict is of the transformer's number (of the LSTM's where it stands alone): informative only if models with
@@ -60,7 +60,7 @@ CLAIMS = (
         "output gate ~ message", "message as candidate", "correlation of log gate and log content",
         "gate_content_correlation", "gate_content_correlation",
     ),
-    ("transformers never forget", "algebra", "1 - completeness error", None, "algebraic_forget_gate"),
+    ("transformers never forget", "algebra", "1 - completeness error, to 5 digits", None, "algebraic_forget_gate"),
     ("transformers never forget", "effect: embedding", "share left at the end", None, "embedding_retention"),
     (
         "transformers never forget", "effect: same layer", "share of attention's write the next MLP takes back",

@@ -173,7 +173,9 @@ def check_finite(layers: Sequence[Sequence[CellTrace]]) -> None:
     for one in (direction for layer in layers for direction in layer):
         for name in ("input_gate", "forget_gate", "candidate", "output_gate", "cell", "hidden"):
             if not torch.isfinite(getattr(one, name)).all():
-                raise CheckError(f"the forward pass gives NaN or infinity in {one.label}, in the {name.replace('_', ' ')}")
+                raise CheckError(
+                    f"the forward pass gives NaN or infinity in {one.label}, in the {name.replace('_', ' ')}"
+                )
 
 
 def read_out(

@@ -95,7 +95,4 @@ def rows_of(trace: Trace) -> tuple[list[str], Tensor]:
 def transports(trace: Trace) -> bool:
     """Whether later norms carry what was written, as in post-norm models."""
     weights, stack = trace.weights, trace.stack
-    return any(
-        part.stream_norm.kind != "none"
-        for part in (weights.attention(0, stack), weights.mlp(0, stack))
-    )
+    return any(part.stream_norm.kind != "none" for part in (weights.attention(0, stack), weights.mlp(0, stack)))

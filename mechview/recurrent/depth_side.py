@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -36,6 +37,7 @@ from mechview.recurrent.stream import (
 from mechview.recurrent.verdicts import Measured, bootstrap, null_of
 
 SHUFFLES = 20
+DIGITS = 5  # of a completeness error of float32 passes
 
 
 @dataclass(frozen=True)
@@ -50,16 +52,18 @@ class Depth:
     remarks: tuple[str, ...] = ()
 
 
-def depth_of(model: Model, traces: Sequence[Trace], causal: bool) -> Depth:
+def depth_of(model: Model, traces: Sequence[Trace], causal: bool, generator: torch.Generator) -> Depth:
     """One model, without nulls."""
     written = writes_of(traces)
     stream, remarks, found = depth_stream(written), [], None
     if causal:
         try:
-            found = causal_retention(model, traces, written)
+            found = causal_retention(model, traces, written, generator)
         except UnsupportedError as error:
             remarks.append(f"causal retention was not measured: {error}")
-    return Depth(stream, written, grams(stream).sum(0), found, block_forgetting(traces, stream, written), tuple(remarks))
+    return Depth(
+        stream, written, grams(stream).sum(0), found, block_forgetting(traces, stream, written), tuple(remarks)
+    )
 
 
 def block_forgetting(traces: Sequence[Trace], stream: Stream, written: Writes) -> tuple[ForgetMatrix, ...]:
@@ -124,7 +128,9 @@ def mean_mlp_forgetting(names: Sequence[str]) -> Statistic:
 
 def mean_attention_erasure(names: Sequence[str]) -> Statistic:
     """Mean share of attention's writes that the next MLP takes back."""
-    pairs = [n for n, (a, b) in enumerate(zip(names[1:], names[2:], strict=False)) if "attn" in a and b.endswith(".mlp")]
+    pairs = [
+        n for n, (a, b) in enumerate(pairwise(names[1:])) if "attn" in a and b.endswith(".mlp")
+    ]
 
     def statistic(gram: Tensor, products: Tensor | None = None) -> Tensor:
         return same_layer_erasure(gram, products)[pairs].mean()[None]
@@ -136,9 +142,7 @@ def last_start_retention(gram: Tensor, products: Tensor | None = None) -> Tensor
     return start_retention(gram, products)[-1:]
 
 
-def depth_headline(
-    real: Depth, permuted: Sequence[Depth], generator: torch.Generator
-) -> dict[str, Measured]:
+def depth_headline(real: Depth, permuted: Sequence[Depth], generator: torch.Generator) -> dict[str, Measured]:
     """The few numbers that stand for the whole stack."""
     mixed = mixed_grams(real.stream, generator)
     wanted: dict[str, Statistic] = {
@@ -148,12 +152,19 @@ def depth_headline(
     }
     found = {name: measured(real, statistic, mixed, permuted, generator)[0] for name, statistic in wanted.items()}
     if real.causal is not None:
-        copies = [float(one.causal.values.mean()) for one in permuted if one.causal is not None]
-        found["causal_retention"] = Measured(float(real.causal.values.mean()), weights=null_of(copies))
-    found["algebraic_forget_gate"] = Measured(
-        1.0 - real.stream.error, weights=null_of([1.0 - one.stream.error for one in permuted])
-    )
+        found["causal_retention"] = causal_headline(real.causal, permuted, generator)
+    exact = [round(1.0 - one.stream.error, DIGITS) for one in (real, *permuted)]
+    found["algebraic_forget_gate"] = Measured(exact[0], weights=null_of(exact[1:]))
     return found
+
+
+def causal_headline(causal: CausalRetention, permuted: Sequence[Depth], generator: torch.Generator) -> Measured:
+    """The mean over all writes, with both nulls."""
+    both = torch.stack([causal.met, causal.size], 1)
+    lo, hi = bootstrap(both, lambda total: (total[0] / total[1]).mean()[None], generator)
+    copies = [float(one.causal.values.mean()) for one in permuted if one.causal is not None]
+    tokens, weights = null_of(causal.null.mean(1).tolist()), null_of(copies)
+    return Measured(float(causal.values.mean()), float(lo), float(hi), tokens, weights)
 
 
 def mixed_grams(stream: Stream, generator: torch.Generator) -> list[Tensor]:
@@ -166,10 +177,14 @@ def depth_rows(real: Depth, permuted: Sequence[Depth], generator: torch.Generato
     """Every number over depth as rows."""
     mixed, names = mixed_grams(real.stream, generator), real.stream.names
 
-    def rows(statistic: Statistic, places: Sequence[str], quantity: str, later: Sequence[str | None]) -> list[MemoryRow]:
+    def rows(
+        statistic: Statistic, places: Sequence[str], quantity: str, later: Sequence[str | None]
+    ) -> list[MemoryRow]:
         found = measured(real, statistic, mixed, permuted, generator)
         return [
-            MemoryRow("transformer", "depth", place, quantity, one, at, index=n, n=real.stream.writes.shape[1], judged=True)
+            MemoryRow(
+                "transformer", "depth", place, quantity, one, at, index=n, n=real.stream.writes.shape[1], judged=True
+            )
             for n, (place, one, at) in enumerate(zip(places, found, later, strict=True))
         ]
 

@@ -62,7 +62,9 @@ def lstm_side(model: Lstm, prompts: Sequence[Read], copies: int, generator: torc
         )
         for name, value in headline(traces).items()
     }
-    summaries = [MemoryRow("lstm", "time", "all", name, value, n=len(traces), judged=True) for name, value in found.items()]
+    summaries = [
+        MemoryRow("lstm", "time", "all", name, value, n=len(traces), judged=True) for name, value in found.items()
+    ]
     return LstmSide(
         traces=traces,
         gates=tuple(row for number, trace in enumerate(traces) for row in gate_rows(trace, number)),
@@ -145,7 +147,9 @@ def gate_rows(trace: LstmTrace, number: int) -> list[GateRow]:
             low, high = torch.quantile(part, torch.tensor([0.25, 0.75], dtype=part.dtype), dim=-1)
             found += [
                 GateRow("lstm", number, pos, token.shown, cell.label, gate, *map(float, row), n=part.shape[-1])
-                for pos, (token, row) in enumerate(zip(trace.tokens, zip(part.mean(-1), low, high, strict=True), strict=True))
+                for pos, (token, row) in enumerate(
+                    zip(trace.tokens, zip(part.mean(-1), low, high, strict=True), strict=True)
+                )
             ]
     return found
 
@@ -164,6 +168,7 @@ def cell_rows(cells: Sequence[CellTrace]) -> list[MemoryRow]:
     kept = max((retention(cell.forget_gate) for cell in cells), key=len).mean(-1)
     mass = lag_profile(cells)
     found += [
-        plain("lstm", "time", label, "retention", float(kept.diagonal(-lag).mean()), lag=lag) for lag in range(len(kept))
+        plain("lstm", "time", label, "retention", float(kept.diagonal(-lag).mean()), lag=lag)
+        for lag in range(len(kept))
     ]
     return found + [plain("lstm", "time", label, "lag_mass", float(value), lag=n) for n, value in enumerate(mass)]

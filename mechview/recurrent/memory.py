@@ -11,7 +11,7 @@ norm, W_Q, W_K, W_V, the unembedding). Source: SPIN.md, part D.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from mechview.models.trace import Trace
 from mechview.models.tracing import default_prompt
 from mechview.recurrent.analogies import Analogy, analogies
 from mechview.recurrent.cells import LstmTrace
+from mechview.recurrent.depth import traced
 from mechview.recurrent.depth_side import Depth, depth_headline, depth_of, depth_rows
+from mechview.recurrent.facts import facts
 from mechview.recurrent.load import is_lstm, load_lstm
 from mechview.recurrent.lstm_side import LstmSide, lstm_side
 from mechview.recurrent.modules import wrap_lstm
@@ -35,7 +37,6 @@ from mechview.recurrent.positions_side import (
     positions_of,
     token_rows,
 )
-from mechview.recurrent.depth import traced
 from mechview.recurrent.rows import GateRow, MemoryRow
 from mechview.recurrent.stream import token_forget_gates
 from mechview.recurrent.verdicts import Measured
@@ -115,7 +116,8 @@ def memory(
     lstm = next((one for one in sides if isinstance(one, Lstm)), None)
     a = None if transformer is None else transformer_side(transformer, asked, copies, causal, bos, seed)
     b = None if lstm is None else lstm_side(lstm, asked, copies, torch.Generator().manual_seed(seed))
-    return together(sides, a, b, copies)
+    told = facts(sides, hashed=False, copies=copies, causal=causal, bos=bos, seed=seed)
+    return replace(together(sides, a, b, copies), manifest=told)
 
 
 def opened(model: Any) -> Model | Lstm:
@@ -156,16 +158,18 @@ def transformer_side(
 ) -> TransformerSide:
     generator = torch.Generator().manual_seed(seed)
     traces = traced(model, prompts, bos)
-    depth, positions = depth_of(model, traces, causal), positions_of(traces, generator)
+    depth, positions = depth_of(model, traces, causal, generator), positions_of(traces, generator)
     nulls: list[tuple[Depth, Positions]] = []
     for one in permuted_models(model, copies, generator):
         seen = [traced(one, [[token.id for token in trace.source_tokens or trace.tokens]], "no")[0] for trace in traces]
-        nulls.append((depth_of(one, seen, depth.causal is not None), positions_of(seen, generator)))
+        nulls.append((depth_of(one, seen, depth.causal is not None, generator), positions_of(seen, generator)))
     other_depths, other_positions = [null[0] for null in nulls], [null[1] for null in nulls]
     headline = depth_headline(depth, other_depths, generator)
     headline |= positions_headline(positions, other_positions, generator)
     summaries = [
-        MemoryRow("transformer", "depth" if name in DEPTH_NAMES else "positions", "all", name, one, n=len(traces), judged=True)
+        MemoryRow(
+            "transformer", "depth" if name in DEPTH_NAMES else "positions", "all", name, one, n=len(traces), judged=True
+        )
         for name, one in headline.items()
     ]
     rows = (*summaries, *depth_rows(depth, other_depths, generator), *head_rows(positions, other_positions))
@@ -192,9 +196,7 @@ def gate_rows(traces: Sequence[Trace], depth: Depth, positions: Positions) -> tu
     return tuple(found)
 
 
-def together(
-    sides: Sequence[Model | Lstm], a: TransformerSide | None, b: LstmSide | None, copies: int
-) -> Memory:
+def together(sides: Sequence[Model | Lstm], a: TransformerSide | None, b: LstmSide | None, copies: int) -> Memory:
     first, second = sides[0], sides[1] if len(sides) == 2 else None
     parts: list[Any] = [part for part in (a, b) if part is not None]
     errors = [*([a.depth.stream.error] if a else []), *([b.error] if b else [])]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -44,9 +45,7 @@ def wrap_lstm(
     return from_state(state, name or kind, tokenizer)
 
 
-def from_state(
-    state: Mapping[str, Tensor], name: str, tokenizer: Any | None = None, **about: Any
-) -> Lstm:
+def from_state(state: Mapping[str, Tensor], name: str, tokenizer: Any | None = None, **about: Any) -> Lstm:
     """The LSTM of a state dict; see the module's text for how its parts are told apart."""
     tensors = {key: value.detach().clone() for key, value in state.items() if isinstance(value, Tensor)}
     layers = stacked(tensors)
@@ -98,7 +97,9 @@ def layer_of(parts: Mapping[str, Tensor], where: tuple[Any, ...]) -> LstmLayer:
     cells = width if w_r is None else w_r.shape[1]
     if rows != 4 * cells or len(w_x) != rows:
         kind = {3: "a GRU", 1: "a plain recurrent network"}.get(rows // cells if cells and rows % cells == 0 else 0)
-        reason = f"it is {kind}, not an LSTM" if kind else f"weight_hh is {list(w_h.shape)}, weight_ih {list(w_x.shape)}"
+        reason = (
+            f"it is {kind}, not an LSTM" if kind else f"weight_hh is {list(w_h.shape)}, weight_ih {list(w_x.shape)}"
+        )
         raise ModelError(f"{place} does not have the four gates of an LSTM: {reason}")
     biases = [parts[part] for part in ("bias_ih", "bias_hh") if part in parts]
     if any(bias.shape != (rows,) for bias in biases) or (w_r is not None and w_r.shape[0] != width):
@@ -114,7 +115,7 @@ def layer_of(parts: Mapping[str, Tensor], where: tuple[Any, ...]) -> LstmLayer:
 
 def check_chain(layers: tuple[tuple[LstmLayer, ...], ...]) -> None:
     """Each layer must read what the one below it gives."""
-    for number, (below, above) in enumerate(zip(layers, layers[1:], strict=False), 1):
+    for number, (below, above) in enumerate(pairwise(layers), 1):
         given = sum(one.width for one in below)
         if any(one.W_x.shape[1] != given for one in above):
             raise ModelError(
@@ -133,9 +134,7 @@ def embedding(rest: Mapping[str, Tensor], d_in: int) -> Tensor | None:
     return rest[chosen[0]] if chosen else None
 
 
-def readout(
-    rest: Mapping[str, Tensor], width: int, W_E: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
+def readout(rest: Mapping[str, Tensor], width: int, W_E: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """`(W_U, b_U)`: the matrix that reads the last layer, or the embedding itself."""
     found = [key for key, v in rest.items() if v.ndim == 2 and v.shape[1] == width and v is not W_E]
     if len(found) > 1:
@@ -144,5 +143,3 @@ def readout(
         bias = rest.get(f"{found[0].removesuffix('weight')}bias")
         return rest[found[0]].mT, bias
     return (None, None) if W_E is None or W_E.shape[1] != width else (W_E.mT, None)
-
-

@@ -20,7 +20,6 @@ from mechview.models.load import Model, wrap
 from mechview.models.reader import NamedWeights
 from mechview.recurrent.weights import Lstm, LstmLayer
 
-
 Record = TypeVar("Record")
 
 

@@ -53,7 +53,9 @@ def head_gates(trace: Trace, layer: int, orders: Tensor) -> HeadGates:
     products = einsum(half, values, "head k_pos d, head other d -> head k_pos other")
     A = seen.pattern.double()
     size = products.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
-    return HeadGates(layer, coherence_of(A, products), einsum(A, size, "head q k, head k -> head q"), size, A, orders, products)
+    return HeadGates(
+        layer, coherence_of(A, products), einsum(A, size, "head q k, head k -> head q"), size, A, orders, products
+    )
 
 
 def coherence_of(A: Float[Tensor, "*draw head q_pos k_pos"], products: Float[Tensor, "head k_pos k_pos"]) -> Tensor:

@@ -49,7 +49,8 @@ def positions_of(traces: Sequence[Trace], generator: torch.Generator) -> Positio
     return Positions(
         labels=tuple(tuple(head_label(n, h, stack, several) for h in range(shape.n_heads)) for n in layers),
         heads=tuple(
-            tuple(head_gates(trace, layer, order) for layer in layers) for trace, order in zip(traces, orders, strict=True)
+            tuple(head_gates(trace, layer, order) for layer in layers)
+            for trace, order in zip(traces, orders, strict=True)
         ),
         causal=causal,
     )
@@ -70,7 +71,9 @@ def shuffled_once(one: HeadGates, draw: int) -> HeadGates:
 
 def scalars(layers: Sequence[HeadGates], causal: bool) -> dict[str, float]:
     """The numbers that stand beside an LSTM's, pooled over heads."""
-    written = merged([pair_split(one.pattern, one.message, causal) for one in layers], [one.pattern.numel() for one in layers])
+    written = merged(
+        [pair_split(one.pattern, one.message, causal) for one in layers], [one.pattern.numel() for one in layers]
+    )
     emitted = merged([emission_split([one]) for one in layers], [one.coherence.numel() for one in layers])
     profile = mean_profile([lag_mass(one.pattern) for one in layers])
     return {
@@ -165,6 +168,8 @@ def token_rows(trace: Trace, heads: Sequence[HeadGates], number: int) -> list[Ga
             quartiles = torch.nanquantile(values, torch.tensor([0.25, 0.75], dtype=values.dtype), dim=0)
             found += [
                 GateRow("transformer", number, pos, token.shown, f"L{one.layer}", gate, *map(float, row), n=len(values))
-                for pos, (token, row) in enumerate(zip(trace.tokens, zip(values.nanmean(0), *quartiles, strict=True), strict=True))
+                for pos, (token, row) in enumerate(
+                    zip(trace.tokens, zip(values.nanmean(0), *quartiles, strict=True), strict=True)
+                )
             ]
     return found

@@ -64,7 +64,9 @@ def stream_of(
     """
     raw = writes.double()
     if centre and raw.shape[1] < 2:
-        raise PromptError("memory over depth is measured against the mean over tokens: give at least two after the first")
+        raise PromptError(
+            "memory over depth is measured against the mean over tokens: give at least two after the first"
+        )
     return Stream(
         names=tuple(names),
         writes=raw - raw.mean(1, keepdim=True) if centre else raw,

@@ -109,7 +109,9 @@ def bootstrap(
         nan = torch.full_like(statistic(groups.sum(0)), math.nan)
         return nan, nan
     chosen = torch.randint(count, (draws, count), generator=generator)
-    weights = torch.zeros(draws, count, dtype=groups.dtype).scatter_add_(1, chosen, torch.ones_like(chosen, dtype=groups.dtype))
+    weights = torch.zeros(draws, count, dtype=groups.dtype).scatter_add_(
+        1, chosen, torch.ones_like(chosen, dtype=groups.dtype)
+    )
     found = torch.stack([statistic(torch.tensordot(one, groups, 1)) for one in weights])
     ends = torch.quantile(found, torch.tensor([0.025, 0.975], dtype=found.dtype), dim=0)
     return ends[0], ends[1]

@@ -14,6 +14,7 @@ import pandas as pd
 from mechview.errors import CheckError
 from mechview.manifest import SCHEMA_VERSION
 from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
+from mechview.tables.schemas_memory import MEMORY_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 
 SCHEMAS: dict[str, Schema] = {
@@ -81,7 +82,7 @@ SCHEMAS: dict[str, Schema] = {
         "shown": Column("str", "the text with every character visible, shortened"),
         "special": Column("bool", "beginning of sequence and the like"),
     },
-} | RESIDUAL_SCHEMAS
+} | RESIDUAL_SCHEMAS | MEMORY_SCHEMAS
 
 
 def schema() -> dict[str, Any]:
