@@ -179,8 +179,8 @@ def check_finite(layers: Sequence[Sequence[CellTrace]]) -> None:
 
 
 def read_out(
-    model: Lstm, x: Float[Tensor, "pos d_in"], layers: Sequence[Sequence[CellTrace]]
-) -> Float[Tensor, "_out d_vocab"]:
+    model: Lstm, x: Float[Tensor, "*row pos d_in"], layers: Sequence[Sequence[CellTrace]]
+) -> Float[Tensor, "*row _out d_vocab"]:
     """Logits at each position; of a windowed model one row, for the token after the window."""
     top = beside(layers[-1]) if model.window is None else pooled(model, x, layers)
     logits = top @ model.W_U  # type: ignore[operator]

@@ -28,16 +28,15 @@ EMBEDDINGS = re.compile(r"emb|wte|encoder|lookup", re.IGNORECASE)
 Parts = dict[tuple[Any, ...], dict[str, Tensor]]
 
 
-def wrap_lstm(
-    module: nn.Module | Mapping[str, Tensor], tokenizer: Any | None = None, *, name: str | None = None
-) -> Lstm:
+def wrap_lstm(module: Any, tokenizer: Any | None = None, *, name: str | None = None) -> Lstm:
     """An LSTM from a live module (bare, of cells, or a language model around one) or a state dict.
+
+    Args:
+        module: an `nn.Module`, or a mapping of names to tensors.
 
     Raises:
         ModelError: no LSTM in it, more than one, a GRU or plain RNN, or tensors that contradict each other.
     """
-    if isinstance(module, nn.LSTM) and module.mode != "LSTM":
-        raise ModelError(f"{module.mode} is not an LSTM")
     state = module.state_dict() if isinstance(module, nn.Module) else module
     if not isinstance(state, Mapping):
         raise ModelError(f"{type(module).__name__} is neither a module nor a state dict: there is no LSTM in it")
@@ -48,9 +47,9 @@ def wrap_lstm(
 def from_state(state: Mapping[str, Tensor], name: str, tokenizer: Any | None = None, **about: Any) -> Lstm:
     """The LSTM of a state dict; see the module's text for how its parts are told apart."""
     tensors = {key: value.detach().clone() for key, value in state.items() if isinstance(value, Tensor)}
+    check_numbers(tensors)
     layers = stacked(tensors)
     rest = {key: value for key, value in tensors.items() if not NAME.fullmatch(key)}
-    check_numbers(tensors)
     width = sum(one.width for one in layers[-1])
     W_E = embedding(rest, layers[0][0].W_x.shape[1])
     W_U, b_U = readout(rest, width, W_E)

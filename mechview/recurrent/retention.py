@@ -64,7 +64,7 @@ def channel_attention(trace: CellTrace) -> Float[Tensor, "step past cell"]:
 
 def half_lives(forget: Float[Tensor, "*row step cell"]) -> Float[Tensor, "cell"]:
     """Steps after which half of a write is left, at the channel's mean log gate; infinite where nothing is lost."""
-    rate = -forget.double().flatten(0, -2).log().mean(0)
+    rate = forget.double().flatten(0, -2).log().mean(0).abs()  # a gate of 1 loses nothing: +0, never -0
     return math.log(2.0) / rate
 
 

@@ -118,7 +118,7 @@ def other_tokens(count: int, generator: torch.Generator) -> Int[Tensor, "token"]
 
 def forget_gates(
     gram: Float[Tensor, "write later"], products: Float[Tensor, "write later"] | None = None
-) -> Float[Tensor, "write"]:
+) -> Float[Tensor, "_write"]:
     """`f_k` of every write after the start; `products` replaces the numerators (a null)."""
     met = (gram if products is None else products).triu(1).sum(0)
     size = gram.cumsum(0).cumsum(1).diagonal()
@@ -154,7 +154,7 @@ def dilution(rms: Float[Tensor, "write token"]) -> Float[Tensor, "write later"]:
     return (rms[:, None] / rms[None]).mean(-1)
 
 
-def token_forget_gates(stream: Stream) -> Float[Tensor, "write token"]:
+def token_forget_gates(stream: Stream) -> Float[Tensor, "_write token"]:
     """`f_k` of each token by itself, of every write after the start; NaN where the stream before is nothing."""
     before = stream.writes.cumsum(0)[:-1]
     return 1.0 + (stream.writes[1:] * before).sum(-1) / before.square().sum(-1)
