@@ -5,7 +5,17 @@ Question: on the same data, what do `toy` and its LSTM twin (same tokenizer, sam
 analogies survive models with permuted weights?
 Run: `python analyses/07_the_stream_and_the_lstm.py`. About a minute on one quiet core.
 
-Finding: FINDING
+Finding: on two copies of 50 random tokens the loss of `toy` falls by 6.74 nats from the first copy to the second
+(whose first token nothing announces and is left out), that of the twin by 0.09: with the batches that taught `toy`
+to copy the twin did not learn it. At distances of 5, 20 and 100 tokens `toy` pays 5.71, 1.39 and 1.11 nats in the
+second copy and the twin 6.97, 6.93 and 6.93 (a uniform guess has 6.93). It is not that the twin's cells hold
+nothing: the token just read is decodable from them with accuracy 0.94, the one 4 before with 0.21 (chance 0.06); in
+`toy`'s final stream 0.82 and 0.11, for `toy` need not carry a token along that it can look up. The twin's gates let
+go of 0.27 a step, a median half-life of 2.18 steps. Over depth `toy` does not forget but amplifies: 1 - f of its MLPs is
+-0.83, the next MLP takes back -1.33 of attention's writes, ablation finds 1.59 of a write missing at the end; the
+embedding keeps 0.75, which models with permuted weights have too (vacuous). By algebra nothing is ever forgotten,
+for any weights (vacuous). Both readings of the message differ from their nulls; neither comes near the LSTM's number
+(output gate: 0.24 against 0.59; candidate: 0.06 against -0.09).
 """
 
 # %%

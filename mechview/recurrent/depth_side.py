@@ -128,9 +128,7 @@ def mean_mlp_forgetting(names: Sequence[str]) -> Statistic:
 
 def mean_attention_erasure(names: Sequence[str]) -> Statistic:
     """Mean share of attention's writes that the next MLP takes back."""
-    pairs = [
-        n for n, (a, b) in enumerate(pairwise(names[1:])) if "attn" in a and b.endswith(".mlp")
-    ]
+    pairs = [n for n, (a, b) in enumerate(pairwise(names[1:])) if "attn" in a and b.endswith(".mlp")]
 
     def statistic(gram: Tensor, products: Tensor | None = None) -> Tensor:
         return same_layer_erasure(gram, products)[pairs].mean()[None]

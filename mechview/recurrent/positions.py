@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechview.models.trace import Trace
@@ -40,7 +40,7 @@ class HeadGates:
     gathered: Float[Tensor, "head q_pos"]
     message: Float[Tensor, "head k_pos"]
     pattern: Float[Tensor, "head q_pos k_pos"]
-    shuffled: Float[Tensor, "_draw q_pos k_pos"]  # row i of a draw says which key stands at each place
+    shuffled: Int[Tensor, "_draw q_pos k_pos"]  # row i of a draw says which key stands at each place
     products: Float[Tensor, "head k_pos k_pos"]
 
 

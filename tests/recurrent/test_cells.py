@@ -86,7 +86,11 @@ def test_a_stack_of_cells_is_the_same_stack():
 
 def constant(f, i, g, o):
     """One unit without weights: gates are what the biases say."""
-    state = {"weight_ih_l0": torch.zeros(4, 1), "weight_hh_l0": torch.zeros(4, 1), "bias_ih_l0": torch.tensor([i, f, g, o])}
+    state = {
+        "weight_ih_l0": torch.zeros(4, 1),
+        "weight_hh_l0": torch.zeros(4, 1),
+        "bias_ih_l0": torch.tensor([i, f, g, o]),
+    }
     return mv.wrap_lstm({name: value.double() for name, value in state.items()})
 
 
@@ -164,7 +168,9 @@ def test_a_language_model_around_an_lstm_is_found_by_its_shapes():
     found = mv.wrap_lstm(module)
     with torch.no_grad():
         torch.testing.assert_close(lstm_logits(found, ids), module(ids), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(mv.lstm_trace(found, ids[0].tolist()).logits.float(), module(ids)[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        mv.lstm_trace(found, ids[0].tolist()).logits.float(), module(ids)[0], rtol=1e-5, atol=1e-6
+    )
     found.W_E.fill_(0.0)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     tied = mv.wrap_lstm(Language(tied=True))
@@ -180,7 +186,10 @@ def test_a_language_model_around_an_lstm_is_found_by_its_shapes():
         (nn.ModuleList([nn.LSTM(3, 4), nn.LSTM(5, 6)]), "not the layers of one stack"),
         ({"weight_ih_l0": torch.zeros(8, 3)}, "has no weight_hh"),
         ({"weight_ih_l0": torch.full((8, 3), torch.nan), "weight_hh_l0": torch.zeros(8, 2)}, "NaN or infinite"),
-        ({"weight_ih_l0": torch.zeros(8, 3), "weight_hh_l0": torch.zeros(8, 2), "bias_ih_l0": torch.zeros(7)}, "does not fit"),
+        (
+            {"weight_ih_l0": torch.zeros(8, 3), "weight_hh_l0": torch.zeros(8, 2), "bias_ih_l0": torch.zeros(7)},
+            "does not fit",
+        ),
         ([1, 2], "neither a module nor a state dict"),
         (nn.LSTM(3, 4, device="meta"), "has no values"),
     ],
@@ -190,7 +199,9 @@ def test_what_is_no_lstm_is_refused_in_a_sentence(thing, sentence):
         mv.wrap_lstm(thing)
 
 
-@pytest.mark.parametrize("prompt", ["text", [1, 2], torch.zeros(3), torch.zeros(2, 7), torch.zeros(0, 3), torch.ones(2, 3).int()])
+@pytest.mark.parametrize(
+    "prompt", ["text", [1, 2], torch.zeros(3), torch.zeros(2, 7), torch.zeros(0, 3), torch.ones(2, 3).int()]
+)
 def test_a_bare_lstm_reads_matrices_only(prompt):
     with pytest.raises(PromptError, match=r"float tensor \[pos, 3\]"):
         mv.lstm_trace(mv.wrap_lstm(nn.LSTM(3, 4)), prompt)

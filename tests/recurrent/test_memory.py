@@ -216,7 +216,9 @@ def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
         ids = [[token.id for token in trace.tokens] for trace in traced(smollm2, prompts)]
         null.append(depth_of(one, traced(one, ids, "no"), False, generator))
     gates, other = forget_gates(real.gram), forget_gates(null[0].gram)
-    middle = [n - 1 for n, name in enumerate(names) if name.endswith(".mlp") and 11 <= int(name[1:].split(".")[0]) <= 18]
+    middle = [
+        n - 1 for n, name in enumerate(names) if name.endswith(".mlp") and 11 <= int(name[1:].split(".")[0]) <= 18
+    ]
     assert (gates[middle] < 0.995).all()
     assert float(gates[middle].mean()) < float(other[middle].mean()) - 0.01
     kept = retention_curves(real.gram)[0]

@@ -108,7 +108,9 @@ def test_a_rotation_of_the_stream_changes_nothing():
     stream = random_stream()
     turn, _ = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64))
     turned = stream_of(stream.names, stream.writes @ turn, stream.group)
-    torch.testing.assert_close(retention_curves(grams(turned).sum(0)), retention_curves(grams(stream).sum(0)), equal_nan=True)
+    torch.testing.assert_close(
+        retention_curves(grams(turned).sum(0)), retention_curves(grams(stream).sum(0)), equal_nan=True
+    )
 
 
 def test_tokens_far_out_are_found_and_no_others():
@@ -134,7 +136,9 @@ def test_writes_of_every_family_sum_to_its_own_stream(name):
     several = len(traces[0].weights.shape.stacks) > 1
     assert len(written.names) == 1 + layers * (3 if several else 2)
     whole = torch.cat([t.stream_final[keep] for t, keep in zip(traces, written.keep, strict=True)]).double()
-    torch.testing.assert_close(stream.writes.sum(0), whole - whole.mean(0), rtol=1e-4, atol=1e-4 * float(whole.abs().max()))
+    torch.testing.assert_close(
+        stream.writes.sum(0), whole - whole.mean(0), rtol=1e-4, atol=1e-4 * float(whole.abs().max())
+    )
     assert stream.transported == name.startswith(("bert", "albert", "opt_post"))
 
 
