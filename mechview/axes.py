@@ -28,6 +28,7 @@ AXES: dict[str, str] = {
     "d_hidden": "coordinate of an LSTM's hidden state, which is narrower than the cell where it is projected",
     "step": "step of a recurrence, in the order in which it is run",
     "past": "earlier step, at which something was written",
+    "token": "token of several prompts taken together",
     "write": "addition to the stream by one sublayer, in the order they are made",
     "later": "a write after another one",
     "bucket": "bucket of relative distances (T5)",
