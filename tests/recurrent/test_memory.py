@@ -209,11 +209,12 @@ def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
         "A compiler translates source code into machine instructions and emits code for the processor.",
     ]
     generator = torch.Generator().manual_seed(0)
-    real = depth_of(smollm2, traced(smollm2, prompts), False, generator)
+    seen = traced(smollm2, prompts)
+    real = depth_of(smollm2, seen, False, generator)
     names = real.stream.names
     null = []
     for one in permuted_models(smollm2, 1, generator):
-        ids = [[token.id for token in trace.tokens] for trace in traced(smollm2, prompts)]
+        ids = [[token.id for token in trace.tokens] for trace in seen]
         null.append(depth_of(one, traced(one, ids, "no"), False, generator))
     gates, other = forget_gates(real.gram), forget_gates(null[0].gram)
     middle = [
@@ -226,3 +227,22 @@ def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
     assert float(kept[20]) < float(kept[4])
     [end] = measured(real, last_start_retention, mixed_grams(real.stream, generator), null, generator)
     assert end.value == pytest.approx(float(kept[-1]))
+
+
+def test_figures_show_what_the_frames_hold(both):
+    from mechview.figures import gates_over_text, half_life_spectrum, lag_profiles, retention_map
+
+    frame = both.frame()
+    z = retention_map(frame).data[0].z
+    kept = frame[(frame["quantity"] == "retention") & (frame["over"] == "depth")]
+    cell = kept[(kept["place"] == "embed") & (kept["later"] == "L1.mlp")]["value"].item()
+    assert z[0][-1] == cell
+    assert math.isnan(z[-1][0])
+    assert "censored" in half_life_spectrum(frame).layout.title.text
+    assert {trace.name for trace in lag_profiles(frame).data} >= {
+        "lstm L0",
+        "transformer all",
+        "transformer even attention",
+    }
+    assert any("forget" in trace.name for trace in gates_over_text(gates_frame(both)).data)
+    assert both.figure().data
