@@ -166,7 +166,8 @@ def run_layer(x: Float[Tensor, "*row pos d_in"], layer: LstmLayer, number: int =
         c = f * c + i * g
         h = o * c.tanh() if layer.W_r is None else (o * c.tanh()) @ layer.W_r
         seen.append((i, f, g, o, c, h))
-    return CellTrace(number, layer.reverse, *(torch.stack(part, -2) for part in zip(*seen, strict=True)), start)
+    i, f, g, o, cell, hidden = (torch.stack(part, -2) for part in zip(*seen, strict=True))
+    return CellTrace(number, layer.reverse, i, f, g, o, cell, hidden, start)
 
 
 def check_finite(layers: Sequence[Sequence[CellTrace]]) -> None:

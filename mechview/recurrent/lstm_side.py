@@ -146,9 +146,9 @@ def gate_rows(trace: LstmTrace, number: int) -> list[GateRow]:
             part = cell.in_text_order(part)
             low, high = torch.quantile(part, torch.tensor([0.25, 0.75], dtype=part.dtype), dim=-1)
             found += [
-                GateRow("lstm", number, pos, token.shown, cell.label, gate, *map(float, row), n=part.shape[-1])
-                for pos, (token, row) in enumerate(
-                    zip(trace.tokens, zip(part.mean(-1), low, high, strict=True), strict=True)
+                GateRow("lstm", number, pos, token.shown, cell.label, gate, mean, one, other, part.shape[-1])
+                for pos, (token, mean, one, other) in enumerate(
+                    zip(trace.tokens, part.mean(-1).tolist(), low.tolist(), high.tolist(), strict=True)
                 )
             ]
     return found

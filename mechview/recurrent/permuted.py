@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ def permuted_arrays(weights: ArrayWeights, generator: torch.Generator) -> ArrayW
 def _record(one: Record, names: tuple[str, ...], generator: torch.Generator) -> Record:
     found = {name: getattr(one, name) for name in names if getattr(one, name) is not None}
     changed = {name: permuted(value, generator) for name, value in found.items()}
-    return cast(Record, replace(one, **changed))  # type: ignore[type-var]
+    return replace(one, **changed)  # type: ignore[type-var]
 
 
 def permuted_lstms(model: Lstm, copies: int, generator: torch.Generator) -> Iterator[Lstm]:

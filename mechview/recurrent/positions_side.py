@@ -89,12 +89,12 @@ def merged(splits: Sequence[Split], sizes: Sequence[int]) -> Split:
     """Splits of several layers as one: variances weighted by how many writes they are of."""
     kept = [(split, size) for split, size in zip(splits, sizes, strict=True) if split.variance > 0]
     total = sum(split.variance * size for split, size in kept)
-    shares = [
+    gate, content, covariance = (
         sum(getattr(split, part) * split.variance * size for split, size in kept) / total if total else float("nan")
         for part in ("gate", "content", "covariance")
-    ]
+    )
     dropped = sum(split.dropped for split in splits)
-    return Split(*shares, variance=total / max(sum(size for _, size in kept), 1), dropped=dropped)
+    return Split(gate, content, covariance, total / max(sum(size for _, size in kept), 1), dropped)
 
 
 def mean_profile(profiles: Sequence[Float[Tensor, "head _lag"]]) -> Float[Tensor, "_lag"]:
@@ -167,9 +167,9 @@ def token_rows(trace: Trace, heads: Sequence[HeadGates], number: int) -> list[Ga
         for gate, values in (("pattern", received), ("coherence", one.coherence)):
             quartiles = torch.nanquantile(values, torch.tensor([0.25, 0.75], dtype=values.dtype), dim=0)
             found += [
-                GateRow("transformer", number, pos, token.shown, f"L{one.layer}", gate, *map(float, row), n=len(values))
-                for pos, (token, row) in enumerate(
-                    zip(trace.tokens, zip(values.nanmean(0), *quartiles, strict=True), strict=True)
+                GateRow("transformer", number, pos, token.shown, f"L{one.layer}", gate, mean, low, high, len(values))
+                for pos, (token, mean, low, high) in enumerate(
+                    zip(trace.tokens, values.nanmean(0).tolist(), *quartiles.tolist(), strict=True)
                 )
             ]
     return found

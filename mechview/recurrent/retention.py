@@ -111,5 +111,5 @@ def variance_split(gate: Float[Tensor, "*group _sample"], content: Float[Tensor,
     own = [float(part.square().sum()) / max(count, 1) for part in logs]
     mixed = 2 * float((logs[0] * logs[1]).sum()) / max(count, 1)
     whole = sum(own) + mixed
-    shares = [part / whole if whole > 0 else math.nan for part in (*own, mixed)]
-    return Split(*shares, variance=whole, dropped=there.numel() - count)
+    gated, filled, both = (part / whole if whole > 0 else math.nan for part in (*own, mixed))
+    return Split(gated, filled, both, whole, there.numel() - count)

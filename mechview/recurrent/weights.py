@@ -85,7 +85,7 @@ class Lstm:
     def to(self, dtype: torch.dtype) -> Lstm:
         """The same LSTM in another number type."""
         layers = tuple(tuple(_cast(direction, dtype) for direction in layer) for layer in self.layers)
-        ends = {
+        ends: dict[str, Any] = {
             name: None if (value := getattr(self, name)) is None else value.to(dtype) for name in ("W_E", "W_U", "b_U")
         }
         window = None if self.window is None else replace(self.window, weight=self.window.weight.to(dtype))
