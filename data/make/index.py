@@ -44,6 +44,12 @@ RULES = (
         "trained by this repository on the corpora austen.txt and kjv.txt",
         "python data/make/toy.py --text austen.txt kjv.txt --seed 0",
     ),
+    Rule(
+        "twin/*",
+        "MIT",
+        "an LSTM trained by this repository on the batches that toy saw",
+        "python data/make/twin.py --text austen.txt kjv.txt --seed 0",
+    ),
 )
 
 CORPORA = (

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, export, lists, passes, roles, spin, stream, weights, why
+from mechview.cli import changes, export, lists, memory, passes, roles, spin, stream, weights, why
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -68,6 +68,7 @@ for verb in (
     changes.ablate,
     changes.patch,
     spin.spin,
+    memory.memory,
     passes.report,
     export.export,
     lists.schema,

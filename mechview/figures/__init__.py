@@ -14,6 +14,7 @@ from mechview.figures.composition import component_map, composition_graph, compo
 from mechview.figures.depth import growth_curves
 from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
+from mechview.figures.memory import by_lag, gates_over_text, half_life_spectrum, lag_profiles, retention_map
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
 from mechview.figures.scores import distance_lines, role_map, score_grid
@@ -34,6 +35,7 @@ __all__ = [
     "aligned_strip",
     "attention_map",
     "beta_sweep",
+    "by_lag",
     "by_offset",
     "claims_table",
     "complex_spectrum",
@@ -46,10 +48,13 @@ __all__ = [
     "distance_lines",
     "effect_intervals",
     "free_energy_landscape",
+    "gates_over_text",
     "growth_curves",
+    "half_life_spectrum",
     "head_grid",
     "head_spins",
     "ladder_by_layer",
+    "lag_profiles",
     "largest_changes",
     "lens_trajectory",
     "magnetisation_map",
@@ -60,6 +65,7 @@ __all__ = [
     "reaction_spectrum",
     "reading_table",
     "relaxation",
+    "retention_map",
     "retrieval_map",
     "role_map",
     "rows_by_position",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -25,7 +26,17 @@ def data_folder() -> Path:
 
 def bundled_models() -> list[str]:
     """Names of the bundled transformers."""
-    return sorted(path.parent.name for path in data_folder().glob("*/config.json"))
+    return sorted(name for name, kind in _kinds().items() if kind != "lstm")
+
+
+def bundled_lstms() -> list[str]:
+    """Names of the bundled LSTMs, which `mechview memory` and `load_lstm` open."""
+    return sorted(name for name, kind in _kinds().items() if kind == "lstm")
+
+
+def _kinds() -> dict[str, str]:
+    configs = data_folder().glob("*/config.json")
+    return {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["model_type"] for path in configs}
 
 
 def data_index() -> dict[str, Any]:

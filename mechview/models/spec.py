@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from mechview.errors import ModelError, UsageError
-from mechview.models.bundled import bundled_models, data_folder
+from mechview.models.bundled import bundled_lstms, bundled_models, data_folder
 from mechview.models.gguf import gguf_folder
 from mechview.models.hub import hub_folder
 
@@ -53,6 +53,10 @@ def resolve(spec: str, *, revision: str | None = None, offline: bool = False) ->
         return Source(spec, "gguf", gguf_folder(path))
     if spec in bundled_models() and not Path(spec).is_dir():
         return _bundled(spec, revision)
+    if spec in bundled_lstms() and not Path(spec).is_dir():
+        raise ModelError(
+            f"{spec} is an LSTM, not a transformer: open it with load_lstm, or with mechview memory {spec}"
+        )
     if spec and Path(spec).expanduser().is_dir():
         _no_revision(spec, revision)
         return Source(spec, "folder", Path(spec).expanduser())

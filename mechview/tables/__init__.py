@@ -24,6 +24,7 @@ from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution
 from mechview.tables.depth import depth_frame
 from mechview.tables.effect_sets import effect_set_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
+from mechview.tables.memory import analogies_frame, gates_frame, memory_frame, recall_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
@@ -40,6 +41,7 @@ from mechview.tables.spin_layers import (
 __all__ = [
     "SCHEMAS",
     "Column",
+    "analogies_frame",
     "attention_frame",
     "attribution_frame",
     "causal_frame",
@@ -57,6 +59,7 @@ __all__ = [
     "effect_set_frame",
     "effects_frame",
     "eig_frame",
+    "gates_frame",
     "geometry_frame",
     "heads_frame",
     "heads_wide",
@@ -64,11 +67,13 @@ __all__ = [
     "ledger_frame",
     "lens_frame",
     "mean_attribution_frame",
+    "memory_frame",
     "offsets_frame",
     "parity_frame",
     "patching_frame",
     "prompt_heads_frame",
     "readings_frame",
+    "recall_frame",
     "retrieval_frame",
     "roles_frame",
     "schema",

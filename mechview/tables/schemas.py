@@ -17,6 +17,7 @@ from mechview.tables.columns import HEAD, MODEL, PROMPT, Column, Schema
 from mechview.tables.schemas_cost import COST_SCHEMAS
 from mechview.tables.schemas_effects import EFFECT_SCHEMAS
 from mechview.tables.schemas_heads import HEADS_SCHEMAS
+from mechview.tables.schemas_memory import MEMORY_SCHEMAS
 from mechview.tables.schemas_residual import RESIDUAL_SCHEMAS
 from mechview.tables.schemas_roles import ROLE_SCHEMAS
 from mechview.tables.schemas_solvers import SOLVER_SCHEMAS
@@ -103,8 +104,8 @@ SCHEMAS: dict[str, Schema] = (
     | SOLVER_SCHEMAS
     | HEADS_SCHEMAS
     | ROLE_SCHEMAS
-    | RESIDUAL_SCHEMAS
     | SPIN_LAYER_SCHEMAS
+    | MEMORY_SCHEMAS
 )
 
 

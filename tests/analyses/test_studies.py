@@ -50,3 +50,14 @@ def test_study_09_trains_spin_blocks_to_the_numbers_it_states():
     assert last.accuracy > 2 / module.ALPHABET
     assert len(last.energy) == module.BLOCKS
     assert max(last.participation) < max(first.participation)
+
+
+def test_study_07_finds_what_it_says_of_the_stream_and_the_lstm():
+    module = study("07")
+    found, _, quoted = module.main()
+    for name, value in quoted.items():
+        if "cue" not in name and "16" not in name:
+            assert f"{value:.2f}" in module.__doc__, name
+    assert quoted["toy drop"] > 6 > 1 > quoted["twin drop"]
+    verdicts = {one.mapping: one.verdict.value for one in found.analogies}
+    assert verdicts["algebra"] == verdicts["effect: embedding"] == "vacuous"

@@ -1,0 +1,152 @@
+"""Charts as inline SVG: shapes and text as values, which a template writes out with everything escaped.
+
+No script and no library is needed to see them. A number that is NaN is left out of a line and drawn in the
+colour of NaN in a map; a cell that does not exist (None) stays empty. Colours are classes of the style sheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+STEPS = 9  # classes of a colour scale
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One SVG element: its name, attributes, text and what is shown on hovering."""
+
+    kind: str
+    attributes: dict[str, str]
+    text: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing of a size in its own units; `about` is read to those who do not see it."""
+
+    width: int
+    height: int
+    shapes: tuple[Shape, ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of one line; `kind` is a class of the style sheet."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    kind: str
+
+
+def shape(kind: str, text: str = "", title: str = "", **attributes: float | str) -> Shape:
+    named = {key.rstrip("_").replace("_", "-"): _number(value) for key, value in attributes.items()}
+    return Shape(kind, named, text, title)
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def heatmap(
+    values: Sequence[Sequence[float | None]], names: Sequence[str], low: float, middle: float, high: float, about: str
+) -> Chart:
+    """A square map with the names of its rows on the left; columns are the same things."""
+    left, cell = 78, max(7, min(26, 620 // max(len(names), 1)))
+    shapes, every = [], max(1, math.ceil(12 / cell))
+    for r, row in enumerate(values):
+        if r % every == 0:
+            shapes.append(shape("text", names[r], x=left - 6, y=r * cell + cell / 2 + 4, text_anchor="end"))
+        for c, value in enumerate(row):
+            if value is not None:
+                kind = "nan" if math.isnan(value) else f"div{_step(value, low, middle, high)}"
+                told = f"of {names[r]} after {names[c]}: {value:.3f}"
+                shapes.append(
+                    shape(
+                        "rect",
+                        title=told,
+                        x=left + c * cell,
+                        y=r * cell,
+                        width=cell - 0.6,
+                        height=cell - 0.6,
+                        class_=kind,
+                    )
+                )
+    for c in range(0, len(names), every):
+        x, y = left + c * cell + cell / 2, len(names) * cell + 10
+        shapes.append(shape("text", names[c], x=x, y=y, text_anchor="end", transform=f"rotate(-60 {x:.1f} {y})"))
+    return Chart(left + len(names) * cell + 8, len(names) * cell + 74, tuple(shapes), about)
+
+
+def _step(value: float, low: float, middle: float, high: float) -> int:
+    """Class of a colour scale whose middle stands for `middle`."""
+    half = STEPS // 2
+    share = (value - middle) / (high - middle if value > middle else middle - low)
+    return half + round(max(-1.0, min(1.0, share)) * half)
+
+
+def lines(
+    found: Sequence[Line], about: str, x_name: str, y_name: str, *, log_x: bool = False, top: float | None = None,
+    ticks: Sequence[tuple[float, str]] = (),
+) -> Chart:  # fmt: skip
+    """Lines on common axes from zero (or the smallest value, if below) up to the largest."""
+    width, height, left, bottom = 640, 290 + (40 if ticks else 0), 56, 46 + (40 if ticks else 0)
+    points = [
+        (x, y) for line in found for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x) and math.isfinite(y)
+    ]
+    if not points:
+        return Chart(width, 40, (shape("text", "nothing to draw", x=10, y=24),), about)
+    place = [math.log10(x) if log_x else x for x, _ in points]
+    x0, x1 = min(place), max(place) if max(place) > min(place) else min(place) + 1
+    y0 = min(0.0, *(y for _, y in points))
+    y1 = max(top or -math.inf, *(y for _, y in points))
+    y1 = y1 if y1 > y0 else y0 + 1
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        right = (math.log10(x) if log_x else x) - x0
+        return left + (width - left - 12) * right / (x1 - x0), 10 + (height - bottom - 10) * (y1 - y) / (y1 - y0)
+
+    shapes = _axes(left, width, height - bottom, y0, y1, x_name, y_name, height)
+    shapes += _ticks(
+        ticks or [(10**x if log_x else x, f"{10**x if log_x else x:.3g}") for x in _even(x0, x1)], at, y0, bool(ticks)
+    )
+    for line in found:
+        kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
+        drawn = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(x, y) for x, y in kept))
+        shapes.append(shape("polyline", title=line.name, points=drawn, class_=f"line {line.kind}"))
+    return Chart(width, height, tuple(shapes), about)
+
+
+def _even(low: float, high: float, count: int = 5) -> list[float]:
+    return [low + (high - low) * n / (count - 1) for n in range(count)]
+
+
+def _axes(
+    left: float, width: float, base: float, y0: float, y1: float, x_name: str, y_name: str, height: float
+) -> list[Shape]:
+    found = [shape("line", x1=left, x2=width - 12, y1=base, y2=base, class_="axis")]
+    for value in _even(y0, y1, 4):
+        y = 10 + (base - 10) * (y1 - value) / (y1 - y0)
+        found.append(shape("line", x1=left, x2=width - 12, y1=y, y2=y, class_="grid"))
+        found.append(shape("text", f"{value:.3g}", x=left - 6, y=y + 4, text_anchor="end"))
+    found.append(shape("text", x_name, x=width - 12, y=height - 4, text_anchor="end"))
+    return [*found, shape("text", y_name, x=left + 6, y=20)]
+
+
+def _ticks(
+    ticks: Sequence[tuple[float, str]], at: Callable[[float, float], tuple[float, float]], y0: float, turned: bool
+) -> list[Shape]:
+    found = []
+    for value, name in ticks:
+        x, y = at(value, y0)
+        turn = (
+            {"transform": f"rotate(-50 {x:.1f} {y + 12:.1f})", "text_anchor": "end"}
+            if turned
+            else {"text_anchor": "middle"}
+        )
+        found.append(shape("text", name, x=x, y=y + (12 if turned else 16), **turn))
+    return found

@@ -1,0 +1,248 @@
+"""`mv.memory` whole: verdicts by their nulls, both tables, the page, the verb, and real models."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import mechview as mv
+from conftest import family
+from mechview.errors import PromptError, UsageError
+from mechview.recurrent.depth import depth_stream, traced, writes_of
+from mechview.recurrent.depth_side import depth_of, last_start_retention, measured, mixed_grams
+from mechview.recurrent.permuted import permuted_models
+from mechview.recurrent.positions import (
+    coherence_of,
+    correlation,
+    half_lag,
+    head_gates,
+    lag_mass,
+    pair_split,
+    row_orders,
+    shuffled,
+)
+from mechview.recurrent.positions_side import even_attention
+from mechview.recurrent.retention import Split
+from mechview.recurrent.stream import forget_gates, retention_curves
+from mechview.recurrent.verdicts import MEANING, Measured, Null, Verdict, bootstrap, null_of
+from mechview.residual.rows import source_writes
+from mechview.tables import analogies_frame, check_schema, gates_frame, memory_frame
+
+pytest_plugins = ["commands"]
+
+PROMPTS = ["the man and the woman and the man", "And the evening and the morning were the first day."]
+FAR, NEAR = Null(0.0, 0.1, 20), Null(1.0, 0.1, 5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "weights", "even", "verdict"),
+    [
+        (FAR, FAR, 1.0, Verdict.informative),
+        (FAR, FAR, -1.0, Verdict.weak),
+        (FAR, NEAR, 1.0, Verdict.weak),
+        (NEAR, NEAR, 1.0, Verdict.vacuous),
+        (FAR, Null(), None, Verdict.weak),
+        (Null(), NEAR, None, Verdict.vacuous),
+        (Null(), Null(), None, Verdict.not_applicable),
+    ],
+)
+def test_a_verdict_is_what_the_nulls_say(tokens, weights, even, verdict):
+    assert Measured(1.0, 0.9, 1.1, tokens, weights, even).verdict is verdict
+    assert MEANING[verdict]
+    assert Measured(math.nan, tokens=FAR, weights=FAR).verdict is Verdict.not_applicable
+    wide = Measured(1.0, -0.5, 2.5, FAR, FAR)
+    assert wide.verdict is Verdict.vacuous  # its own interval reaches into the nulls
+
+
+def test_intervals_and_nulls_are_of_the_draws():
+    groups = torch.tensor([[1.0], [2.0], [3.0], [6.0]])
+    lo, hi = bootstrap(groups, lambda total: total / 4, torch.Generator().manual_seed(0))
+    assert 1.0 < float(lo) < 3.0 < float(hi) < 6.0
+    one = bootstrap(groups[:1], lambda total: total, torch.Generator())
+    assert all(torch.isnan(end).all() for end in one)
+    assert null_of([1.0, 3.0, math.nan]) == Null(2.0, math.sqrt(2.0), 2)
+    assert null_of([]).n == 0
+
+
+def test_coherence_is_that_of_the_written_vectors(toy):
+    trace = traced(toy, [PROMPTS[0]])[0]
+    order = row_orders(len(trace.tokens), True, 3, torch.Generator().manual_seed(0))
+    gates = head_gates(trace, 1, order)
+    parts = source_writes(trace, 1, "decoder", trace.weights.attention(1)).double()
+    expected = parts.sum(1).norm(dim=-1) / parts.norm(dim=-1).sum(1)
+    torch.testing.assert_close(gates.coherence, expected, rtol=1e-4, atol=1e-5)
+    assert coherence_of(torch.ones(1, 1, 3).double(), torch.ones(1, 3, 3).double()) == pytest.approx(1.0)
+    assert coherence_of(torch.ones(1, 1, 2).double(), torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]]).double()) == 0.0
+    mixed = shuffled(gates.pattern, order[0])
+    torch.testing.assert_close(mixed.sort(-1).values, gates.pattern.sort(-1).values)
+    torch.testing.assert_close(mixed[..., 0], gates.pattern[..., 0])
+    assert (mixed.triu(1) == 0).all()
+    assert not torch.equal(mixed, gates.pattern)
+
+
+def test_mass_against_lag_of_planted_heads():
+    A = torch.zeros(1, 6, 6, dtype=torch.float64)
+    A[0, torch.arange(2, 6), torch.arange(6)[:4]] = 1.0
+    A[0, 0, 0] = A[0, 1, 0] = 1.0
+    mass = lag_mass(A)
+    assert mass[0].tolist() == pytest.approx([0, 0, 1.0, 0, 0, 0])
+    assert float(half_lag(mass)[0]) == pytest.approx(2.5)
+    even = lag_mass(even_attention(A, True))
+    assert float(even.sum()) == pytest.approx(1.0)
+    assert (even[0].diff()[1:] < 0).all()
+    assert torch.isnan(half_lag(lag_mass(torch.eye(1)[None].double() * 0)))
+    pattern = torch.tensor([[[1.0, 0.0], [0.2, 0.8]]]).double()
+    assert pair_split(pattern, torch.tensor([[3.0, 3.0]]).double(), True).gate == pytest.approx(1.0)
+    assert correlation(Split(0.25, 0.25, 0.5, 1.0, 0)) == pytest.approx(1.0)
+
+
+@pytest.fixture(scope="module")
+def both(toy):
+    return mv.memory(toy, PROMPTS, beside="twin")
+
+
+def test_both_sides_stand_in_the_same_tables(both):
+    frame = check_schema(both.frame(), "memory")
+    gates, pairs = check_schema(gates_frame(both), "gates"), check_schema(analogies_frame(both), "analogies")
+    assert set(frame["side"]) == set(gates["side"]) == {"lstm", "transformer"}
+    assert dict(frame.groupby("side", observed=True)["model"].first()) == {"lstm": "twin", "transformer": "toy"}
+    assert both.error < 1e-5
+    assert both.manifest["beside"]["model"] == "twin"
+    message = pairs[pairs["claim"] == "output gate ~ message"]
+    assert set(message["mapping"]) == {"message as output gate", "message as candidate"}
+    assert set(pairs["verdict"]) <= {verdict.value for verdict in Verdict}
+    assert pairs[pairs["mapping"] == "algebra"]["verdict"].item() == "vacuous"
+    assert memory_frame(both).equals(frame)
+
+
+def test_numbers_of_the_whole_are_those_of_their_parts(both, toy):
+    stream = depth_stream(writes_of(traced(toy, PROMPTS)))
+    gram = torch.einsum("ktd,ltd->kl", stream.writes, stream.writes)
+    kept = retention_curves(gram)
+    assert both.number("embedding_retention", "all").value == pytest.approx(float(kept[0, -1]))
+    assert both.number("forget_gate", "L0.mlp").value == pytest.approx(float(forget_gates(gram)[1]))
+    with pytest.raises(UsageError, match="say of which place"):
+        both.number("forget_gate")
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not(toy):
+    again = [mv.memory(toy, PROMPTS, copies=2, causal=False, seed=seed) for seed in (1, 1, 2)]
+    first, second, third = (one.number("mlp_forgetting", "all") for one in again)
+    assert first == second
+    assert first.value == third.value
+    assert first.weights != third.weights
+    assert "fewer than 5" in " ".join(again[0].notes)
+    assert not [row for row in again[0].rows if row.quantity == "causal_retention"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "falcon", "t5", "gemma2", "mixtral"])
+def test_other_families_are_measured_or_say_why_not(name):
+    model, _ = family(name)
+    found = mv.memory(model, [list(range(3, 15)), list(range(20, 30))], copies=1)
+    assert found.error < 1e-5
+    said = " ".join(found.notes)
+    assert ("transported" in said) == (name == "bert")
+    assert ("parallel" in said) == (name == "falcon")
+
+
+def test_bare_lstms_are_measured_with_vectors():
+    found = mv.memory(nn.LSTM(3, 4, bidirectional=True), [torch.randn(9, 3), torch.randn(6, 3)])
+    assert {row.place for row in found.gates} == {"L0", "L0.backward"}
+    assert found.error < 1e-12
+    assert found.frame()["side"].unique().tolist() == ["lstm"]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "sentence"),
+    [
+        (lambda toy: mv.memory(toy, beside=toy), UsageError, "takes the other kind"),
+        (lambda toy: mv.memory(toy, []), PromptError, "at least one prompt"),
+        (lambda toy: mv.memory(toy, copies=-1), UsageError, "not a number of permuted models"),
+        (lambda toy: mv.memory(toy, copies=True), UsageError, "not a number of permuted models"),
+        (lambda toy: mv.memory(toy, [[5]]), PromptError, "at least two"),
+        (lambda toy: mv.memory(nn.LSTM(3, 4)), PromptError, "no tokenizer"),
+        (lambda toy: mv.memory(toy, [[5, 4000]]), PromptError, "token id 4000 does not exist"),
+        (lambda toy: mv.recall(toy, nn.LSTM(3, 4)), mv.MechviewError, "no embedding or no read-out"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(toy, call, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        call(toy)
+
+
+def test_the_verb_prints_analogies_and_writes_tables_and_a_page(cli, tmp_path):
+    asked = ("memory", "toy", "--beside", "twin", "-p", PROMPTS[0], "-p", PROMPTS[1], "--copies", "1", "--no-causal")
+    said = cli(*asked)
+    assert said.code == 0
+    assert "message as candidate" in said.out
+    assert "note: only 1 permuted copies" in said.out
+    found = cli(*asked, "--json").json
+    assert {"rows", "gates", "analogies"} <= set(found)
+    page = tmp_path / "memory.html"
+    assert cli(*asked, "-o", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "Retention over depth" in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert cli(*asked, "-o", page).code == 2
+
+
+def test_the_page_shows_text_as_text_and_hides_it_when_told(cli, tmp_path):
+    page, file = tmp_path / "p.html", tmp_path / "prompts.txt"
+    file.write_text("secret<b>words</b> secret<b>words</b>\n")
+    cli("memory", "--prompts", file, "--copies", "1", "--no-causal", "-o", page)
+    assert "secret" not in page.read_text(encoding="utf-8")
+    cli("memory", "-p", "<b>bold</b> <b>bold</b>", "--copies", "1", "--no-causal", "-o", page, "--force")
+    text = page.read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "&lt;" in text
+
+
+@pytest.mark.real
+def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
+    """SPIN.md, D.4: f of MLP writes .94-.99 in layers 4-20, permuted 1.00; embedding retention falls with depth."""
+    prompts = [
+        "The town began as a small settlement on the river, where traders met each spring to exchange furs.",
+        "A compiler translates source code into machine instructions and emits code for the processor.",
+    ]
+    generator = torch.Generator().manual_seed(0)
+    seen = traced(smollm2, prompts)
+    real = depth_of(smollm2, seen, False, generator)
+    names = real.stream.names
+    null = []
+    for one in permuted_models(smollm2, 1, generator):
+        ids = [[token.id for token in trace.tokens] for trace in seen]
+        null.append(depth_of(one, traced(one, ids, "no"), False, generator))
+    gates, other = forget_gates(real.gram), forget_gates(null[0].gram)
+    middle = [
+        n - 1 for n, name in enumerate(names) if name.endswith(".mlp") and 11 <= int(name[1:].split(".")[0]) <= 18
+    ]
+    assert (gates[middle] < 0.995).all()
+    assert float(gates[middle].mean()) < float(other[middle].mean()) - 0.01
+    kept = retention_curves(real.gram)[0]
+    assert float(kept[4]) < 0.9
+    assert float(kept[20]) < float(kept[4])
+    [end] = measured(real, last_start_retention, mixed_grams(real.stream, generator), null, generator)
+    assert end.value == pytest.approx(float(kept[-1]))
+
+
+def test_figures_show_what_the_frames_hold(both):
+    from mechview.figures import gates_over_text, half_life_spectrum, lag_profiles, retention_map
+
+    frame = both.frame()
+    z = retention_map(frame).data[0].z
+    kept = frame[(frame["quantity"] == "retention") & (frame["over"] == "depth")]
+    cell = kept[(kept["place"] == "embed") & (kept["later"] == "L1.mlp")]["value"].item()
+    assert z[0][-1] == cell
+    assert math.isnan(z[-1][0])
+    assert "censored" in half_life_spectrum(frame).layout.title.text
+    assert {trace.name for trace in lag_profiles(frame).data} >= {
+        "lstm L0",
+        "transformer all",
+        "transformer even attention",
+    }
+    assert any("forget" in trace.name for trace in gates_over_text(gates_frame(both)).data)
+    assert both.figure().data
