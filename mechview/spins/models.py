@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Exact:
-    """All states of sign spins (N <= 20), or quadrature over the sphere (N <= 2; N = 3 for D <= 3)."""
+    """All states of sign spins (N <= 20), or quadrature over the sphere (N <= 2; N = 3 for D <= 3); see `exact` for its limits."""
 
     J: Any
     h: Any
