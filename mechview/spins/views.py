@@ -19,7 +19,7 @@ from mechview.results import Result
 from mechview.spins.fits import SpinFit
 from mechview.spins.hopfield import energy, step
 from mechview.spins.models import SpinModel
-from mechview.spins.reading import read
+from mechview.spins.reading import read, whole
 from mechview.spins.single import entropy
 from mechview.spins.solving import solve
 

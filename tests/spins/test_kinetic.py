@@ -149,11 +149,11 @@ def test_lagged_correlation_of_vector_spins_is_that_of_sign_spins_in_one_dimensi
 
 
 def _mirrored(half, generator):
-    """`J_ij ~ N(1/N, 0.01/N)` and fields even over [-1/2, 1/2], with the symmetry s_i <-> -s_i' of all of space."""
+    """`J_ij ~ N(1/N, 0.01/N)` and fields even over [-1/2, 1/2], symmetric under s_i <-> -s_i'; rows and columns have exact means."""
     sites = 2 * half
-    A, B = (
-        1 / sites + 0.1 * sites**-0.5 * torch.randn(half, half, dtype=torch.float64, generator=generator) for _ in "AB"
-    )
+    A, B = torch.randn(2, half, half, dtype=torch.float64, generator=generator)
+    A, B = (part - part.mean(0) - part.mean(1, keepdim=True) + part.mean() for part in (A, B))
+    A, B = (1 / sites + 0.1 * sites**-0.5 * part for part in (A, B))
     x = (torch.arange(half, dtype=torch.float64) + 0.5) / (2 * half)
     return torch.cat([torch.cat([A, B], 1), torch.cat([B, A], 1)]), torch.cat([x, -x])
 
