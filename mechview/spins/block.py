@@ -34,11 +34,11 @@ class SpinBlock(nn.Module):
 
     def __init__(
         self,
-        dim: int,
+        dim: Any,
         *,
         theory: str = "steepest",
         causal: bool = False,
-        steps: int | None = None,
+        steps: Any = None,
         beta: float = 1.0,
         generator: Any = None,
     ) -> None:

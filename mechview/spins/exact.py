@@ -13,6 +13,7 @@ Limits: enumeration up to 20 sign spins; quadrature for two vector spins of any 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -29,7 +30,7 @@ MOST_SIGNS = 20
 RESOLVED = 1e-8
 
 
-def exact(system: System, nodes: int) -> SpinFit:
+def exact(system: System, nodes: Any) -> SpinFit:
     """Log Z and its first derivatives, which stay differentiable."""
     nodes = whole(nodes, "nodes", 4)
     batch = system.h.shape[:-2]

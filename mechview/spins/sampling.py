@@ -19,7 +19,7 @@ from mechview.spins.reading import whole
 from mechview.spins.system import System
 
 
-def sampled(system: System, chains: int, sweeps: int, generator: Any) -> SpinFit:
+def sampled(system: System, chains: Any, sweeps: Any, generator: Any) -> SpinFit:
     """Means, correlations and energy with standard errors; no free energy, which samples do not give."""
     chains, sweeps = whole(chains, "chains", 2), whole(sweeps, "sweeps", 2)
     if system.h.ndim != 2:

@@ -40,7 +40,7 @@ MARGIN = 1e-7  # a rotation of an ordered state costs nothing: its eigenvalue is
 Equation = Callable[[System, Tensor], Tensor]
 
 
-def solve(model: Any, *, strict: bool = True, tol: float = TOL, max_steps: int = STEPS) -> SpinFit:
+def solve(model: Any, *, strict: bool = True, tol: Any = TOL, max_steps: Any = STEPS) -> SpinFit:
     """Solve any model of `mechview.spins`; gradients flow from the fit to J, h, beta and radius.
 
     Args:

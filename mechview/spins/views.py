@@ -68,7 +68,7 @@ def beta_sweep(model: Any, betas: Any) -> BetaSweep:
     return BetaSweep(model=type(model).__name__, betas=listed, fits=fits)
 
 
-def landscape(J: float, h: Any = (0.0, 0.0), beta: float = 1.0, points: int = 41) -> Landscape:
+def landscape(J: Any, h: Any = (0.0, 0.0), beta: Any = 1.0, points: Any = 41) -> Landscape:
     """The free-energy surface of two coupled sign spins (half convention, uniform measure)."""
     points, (J, beta) = whole(points, "points", 3), (float(read(x, name)) for x, name in ((J, "J"), (beta, "beta")))
     if not beta > 0:
@@ -102,7 +102,7 @@ def _exact(m: Tensor, J: float, beta: float) -> Tensor:
     return -J * c + torch.xlogy(p, 4 * p).sum(-1) / beta
 
 
-def retrieval_map(patterns: Any, states: Any, beta: float = 1.0, steps: int = 5) -> RetrievalMap:
+def retrieval_map(patterns: Any, states: Any, beta: float = 1.0, steps: Any = 5) -> RetrievalMap:
     """Attention of each state to each pattern, and its energy, before each of `steps` updates and after the last."""
     X, xi = read(patterns, "patterns"), read(states, "states")
     if X.ndim != 2 or xi.ndim != 2 or X.shape[1] != xi.shape[1] or not beta > 0:
