@@ -64,7 +64,6 @@ def test_lists_integers_half_precision_and_tiny_beta_are_read_for_what_they_are(
         lambda: S.landscape(float("nan")), lambda: S.landscape(1.0, points=2.5), lambda: S.retrieval_map(H, H, steps=-1),
         lambda: S.entropy_production(J, np.zeros((3, 3))), lambda: S.from_article([1.0, 2.0], H),
         lambda: chain.one_step_means(J, [0.1, 0.2], [0.1, 0.2, 0.3]), lambda: chain.sign_chain(J, H),
-        lambda: S.softmax_couplings(torch.ones(2, 3), torch.ones(4, 2), torch.ones(4, 2)),
         lambda: S.SpinBlock(0), lambda: S.SpinBlock(2.5), lambda: S.SpinBlock(4)(torch.ones(2, 3)),
     ],
 )  # fmt: skip
