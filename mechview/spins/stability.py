@@ -24,7 +24,7 @@ def leading(update: Update, found: Found, parameters: tuple[Tensor, ...]) -> tup
         return missing, missing
     with torch.no_grad():
         if x.shape[-1] <= DENSE:
-            with suppress(torch._C._LinAlgError):  # LAPACK fails on some matrices of low rank
+            with suppress(RuntimeError):  # LAPACK fails on some matrices of low rank (its error is a RuntimeError)
                 values = torch.linalg.eigvals(jacobian(update, x, *fixed))
                 return values.abs().amax(-1), values.real.amax(-1)
         flat = [_arnoldi(update, x, fixed, index) for index in range(x[..., 0].numel())]
