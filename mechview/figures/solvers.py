@@ -75,8 +75,8 @@ def beta_sweep(spins: pd.DataFrame) -> go.Figure:
         template=TEMPLATE, title={"text": counted(title, order)}, legend={"orientation": "h", "y": 1.08}
     )
     figure.update_xaxes(title_text="inverse temperature beta")
-    figure.update_yaxes(title_text="mean |m|", secondary_y=False)
-    figure.update_yaxes(title_text="free energy", secondary_y=True)
+    figure.update_yaxes(title={"text": "mean |m|", "font": {"color": PATTERN}}, secondary_y=False)
+    figure.update_yaxes(title={"text": "free energy", "font": {"color": MESSAGE}}, secondary_y=True)
     return figure
 
 

@@ -22,11 +22,11 @@ from mechview.errors import UsageError
 from mechview.spins.couplings import softmax_couplings
 from mechview.spins.fits import SpinFit
 from mechview.spins.models import KineticMeanField, SteepestDescent
+from mechview.spins.reading import whole
 from mechview.spins.single import zero_temperature
 from mechview.spins.solving import solve
 
 THEORIES = ("steepest", "kinetic")
-EPS = 1e-6
 
 
 class SpinBlock(nn.Module):
@@ -34,11 +34,11 @@ class SpinBlock(nn.Module):
 
     def __init__(
         self,
-        dim: int,
+        dim: Any,
         *,
         theory: str = "steepest",
         causal: bool = False,
-        steps: int | None = None,
+        steps: Any = None,
         beta: float = 1.0,
         generator: Any = None,
     ) -> None:
@@ -47,8 +47,9 @@ class SpinBlock(nn.Module):
             raise UsageError(f"theory={theory!r} is not known: {' or '.join(THEORIES)}")
         if causal and theory == "steepest":
             raise UsageError("causal couplings are not symmetric, so they have no equilibrium: use theory='kinetic'")
-        if dim < 1 or not beta > 0:
-            raise UsageError("a spin block needs dim of at least 1 and beta above 0")
+        dim, steps = whole(dim, "dim", 1), None if steps is None else whole(steps, "steps", 0)
+        if not beta > 0:
+            raise UsageError("beta is not positive")
         self.theory, self.causal, self.steps = theory, causal, steps
         self.query, self.key, self.field = (
             nn.Parameter(torch.randn(dim, dim, generator=generator) * dim**-0.5) for _ in range(3)
@@ -65,8 +66,10 @@ class SpinBlock(nn.Module):
 
     def model(self, x: Float[Tensor, "*batch site dim"]) -> SteepestDescent | KineticMeanField:
         """The spin system that an input sets up."""
+        if x.ndim < 2 or x.shape[-1] != len(self.field):
+            raise UsageError(f"the input has shape {list(x.shape)}, the block reads [sites, {len(self.field)}]")
         scale = x.shape[-1] ** 0.5
-        state = zero_temperature(x + EPS, scale)
+        state = zero_temperature(x, scale)
         A = softmax_couplings(state, self.query, self.key, causal=self.causal)
         h, beta = state @ self.field, self.log_beta.exp()
         if self.theory == "kinetic":

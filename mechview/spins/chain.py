@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.spins.exact import sign_states
-from mechview.spins.system import system
+from mechview.spins.system import System, system
 
 MOST = 10
 
@@ -52,9 +52,7 @@ def sign_chain(J: Any, h: Any, beta: Any = 1.0) -> Chain:
     Raises:
         UsageError: more spins, vector spins, or a batch.
     """
-    checked = system(J, h, beta, 1.0, symmetric=False)
-    if checked.dim != 1 or checked.h.ndim != 2 or checked.sites > MOST:
-        raise UsageError(f"the exact chain is for one system of at most {MOST} sign spins")
+    checked = _few_signs(J, h, beta)
     s = sign_states(checked.sites, checked.h)
     field = checked.beta * (checked.h[:, 0] + s @ checked.J.mT)
     log_P = field @ s.mT - torch.logaddexp(field, -field).sum(-1, keepdim=True)
@@ -66,10 +64,17 @@ def sign_chain(J: Any, h: Any, beta: Any = 1.0) -> Chain:
     return Chain(s, P, torch.linalg.solve(balance, right))
 
 
+def _few_signs(J: Any, h: Any, beta: Any) -> System:
+    checked = system(J, h, beta, 1.0, symmetric=False)
+    if checked.dim != 1 or checked.h.ndim != 2 or checked.sites > MOST:
+        raise UsageError(f"the exact chain is for one system of at most {MOST} sign spins")
+    return checked
+
+
 def one_step_means(J: Any, h: Any, before: Any, beta: Any = 1.0) -> Float[Tensor, "site"]:
     """Means after one step of the chain from independent sign spins with means `before`."""
-    checked = system(J, h, beta, 1.0, symmetric=False)
+    checked = _few_signs(J, h, beta)
     s = sign_states(checked.sites, checked.h)
-    m = torch.as_tensor(before, dtype=s.dtype).reshape(-1)
+    m = checked.given_means(before)[:, 0]
     weight = ((1 + s * m) / 2).prod(-1)
     return weight @ torch.tanh(checked.beta * (checked.h[:, 0] + s @ checked.J.mT))

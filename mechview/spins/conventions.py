@@ -11,6 +11,7 @@ Here: `E = -1/2 sum_(i != j) J_ij s_i.s_j - sum_i h_i.s_i`, symmetric J without 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UsageError
+from mechview.spins.reading import read, square, vectors
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Converted:
 
 def from_article(J: Any, h: Any, beta: float = 1.0, radius: float = 1.0) -> Converted:
     """From ordered pairs without 1/2; the diagonal becomes a shift."""
-    J, h = torch.as_tensor(J), torch.as_tensor(h)
+    J, h = square(J), read(h, "h")
     own = J.diagonal(dim1=-2, dim2=-1)
     both = J + J.mT
     return Converted(both - torch.diag_embed(2 * own), h, beta, radius, -(radius**2) * own.sum(-1))
@@ -42,27 +44,27 @@ def from_article(J: Any, h: Any, beta: float = 1.0, radius: float = 1.0) -> Conv
 
 def to_article(J: Any) -> Tensor:
     """Couplings for the article's double sum, symmetric and without diagonal: `J / 2`."""
-    return torch.as_tensor(J) / 2
+    return square(J) / 2
 
 
 def from_afem(J: Any, h: Any, beta: float = 1.0) -> Converted:
     """The article's with spins of length sqrt(D)."""
-    return from_article(J, h, beta, torch.as_tensor(h).shape[-1] ** 0.5)
+    return from_article(J, h, beta, vectors(h, "h").shape[-1] ** 0.5)
 
 
 def afem_magnetisation(m: Any, beta: float) -> Tensor:
     """What AFEM prints as magnetisation, `d log Z/dh = beta m`."""
-    return beta * torch.as_tensor(m)
+    return beta * read(m, "m")
 
 
 def afem_multiplier(tau: Any) -> Tensor:
     """AFEM's saddle variable `t = tau / 2`."""
-    return torch.as_tensor(tau) / 2
+    return read(tau, "tau") / 2
 
 
 def from_dia(J: Any, x: Any) -> Converted:
     """Deep implicit attention: beta is inside J and x, spins have the prior's own length."""
-    J, x = torch.as_tensor(J), torch.as_tensor(x)
+    J, x = square(J), read(x, "x")
     return Converted(J, x, 1.0, 1.0, torch.zeros_like(J[..., 0, 0]))
 
 
@@ -72,7 +74,7 @@ def from_neq(J: Any, x: Any, beta: float = 1.0) -> Converted:
     Raises:
         UsageError: D of 2 or less, where that radius is not positive.
     """
-    J, x = torch.as_tensor(J), torch.as_tensor(x)
+    J, x = square(J), vectors(x, "x")
     dim = x.shape[-1]
     if dim < 3:
         raise UsageError(f"R^2 = D/2 - 1 is not positive for spins of dimension {dim}")
@@ -81,4 +83,4 @@ def from_neq(J: Any, x: Any, beta: float = 1.0) -> Converted:
 
 def counting_log_partition(log_z: Any, sites: int) -> Tensor:
     """Log Z of sign spins that counts states instead of averaging over them."""
-    return torch.as_tensor(log_z) + sites * torch.log(torch.tensor(2.0, dtype=torch.float64))
+    return read(log_z, "log_z") + sites * math.log(2)

@@ -33,12 +33,19 @@ def softmax_couplings(
     n: States, W_Q: Projection, W_K: Projection, scale: float | None = None, *, causal: bool = False
 ) -> Couplings:
     """Equation (7): attention weights as couplings; `scale` is `1/sqrt(d_head)` by default."""
-    b = W_Q.shape[-1] ** -0.5 if scale is None else scale
+    b = _scale(n, W_Q, W_K, scale)
     scores = b * (n @ W_Q) @ (n @ W_K).mT
     if causal:
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
     return torch.softmax(scores, -1)
+
+
+def _scale(n: States, W_Q: Projection, W_K: Projection, scale: float | None) -> float:
+    if W_Q.shape != W_K.shape or W_Q.ndim != 2 or n.ndim < 2 or n.shape[-1] != W_Q.shape[0]:
+        shapes = ", ".join(str(list(x.shape)) for x in (n, W_Q, W_K))
+        raise UsageError(f"states, W_Q and W_K have shapes {shapes}: they are [sites, dim] and twice [dim, d_head]")
+    return W_Q.shape[-1] ** -0.5 if scale is None else scale
 
 
 def coupling_term(
@@ -51,8 +58,10 @@ def coupling_term(
     causal: bool = False,
 ) -> States:
     """`sum_mn C_mn dA_mn/dn_i` in closed form, C held fixed."""
-    b = W_Q.shape[-1] ** -0.5 if scale is None else scale
+    b = _scale(n, W_Q, W_K, scale)
     A = softmax_couplings(n, W_Q, W_K, scale, causal=causal)
+    if correlation.shape[-2:] != A.shape[-2:]:
+        raise UsageError(f"correlation has shape {list(correlation.shape)}, the couplings {list(A.shape)}")
     B = A * (correlation - (A * correlation).sum(-1, keepdim=True))
     return b * (B @ (n @ W_K) @ W_Q.mT + B.mT @ (n @ W_Q) @ W_K.mT)
 
@@ -83,7 +92,7 @@ def attention_energy(
     n: States, W_Q: Projection, W_K: Projection, scale: float | None = None
 ) -> Float[Tensor, "*batch"]:
     """The energy transformer's `-(1/b) sum_C log sum_B exp(b q_C.k_B)` of one head (Hoover et al. 2023)."""
-    b = W_Q.shape[-1] ** -0.5 if scale is None else scale
+    b = _scale(n, W_Q, W_K, scale)
     return -torch.logsumexp(b * (n @ W_Q) @ (n @ W_K).mT, -1).sum(-1) / b
 
 

@@ -6,7 +6,7 @@ zero field and costs O(N^2 D): with `c = beta^2 R^2`, `p = q + 2 s q'`, `K_i = s
     dtheta = c { theta q' tr(K)/p + 2 (q'/q) K theta + 2c [q q'' - 2 q'^2]/(p q) theta (theta.K theta) }.
 
 Adaptive TAP has the reaction `-V_i m_i`, with V from the Gaussian with the same variances:
-`1/(beta c_i) = Lambda_i - V_i`, `beta c_i = [(diag(Lambda) - J)^-1]_ii`, `c_i = tr(Sigma_i)/D`.
+`1/(beta c_i) = Lambda_i - V_i`, `beta c_i = [(diag(Lambda) - J)^-1]_ii`, `c_i = tr(Sigma_i)/D`; O(N^3 + N^2 D).
 Free energies are at the mean spins of `theta`; each is stationary where its equation holds.
 Sources: Plefka 1982; Opper and Winther 2001; SMT (Bal 2023), whose long form equals this one at v = 0.
 """
@@ -96,13 +96,26 @@ def naive_free_energy(system: System, theta: Tensor) -> Tensor:
 
 def tap_free_energy(system: System, theta: Tensor) -> Tensor:
     """TAP's: naive mean field less `beta/4 sum J_ij^2 Tr(Sigma_i Sigma_j)`. Not a bound."""
-    s, c = square(system, theta), _wide((system.beta * system.radius).square())
-    q, slope = system.law.ratio(s), system.law.slope(s)
-    across = system.dim * q[..., :, None] * q[..., None, :]
-    along = 2 * q[..., :, None] * (slope * s)[..., None, :]
-    aligned = 4 * c.square() * slope[..., :, None] * slope[..., None, :] * (theta @ theta.mT).square()
-    trace = _wide(system.radius**4) * (across + along + along.mT + aligned)
-    return naive_free_energy(system, theta) - system.beta / 4 * (system.J.square() * trace).sum((-2, -1))
+    second = (system.J.square() * overlap(system, theta, theta)).sum((-2, -1))
+    return naive_free_energy(system, theta) - system.beta / 4 * second
+
+
+def tap_correlation(system: System, theta: Tensor) -> Tensor:
+    """`<s_i.s_j> = m_i.m_j + beta J_ij Tr(Sigma_i Sigma_j)`, i != j: what `dF/dJ_ij` is where F is stationary."""
+    m = means(system, theta)
+    return m @ m.mT + system.beta[..., None, None] * system.J * overlap(system, theta, theta)
+
+
+def overlap(system: System, a: Tensor, b: Tensor) -> Tensor:
+    """`Tr(Sigma_i Sigma_j)` of spin i in the field `a_i` and spin j in `b_j`."""
+    (s, q, slope), (s_b, q_b, slope_b) = (
+        (square(system, x), system.law.ratio(square(system, x)), system.law.slope(square(system, x))) for x in (a, b)
+    )
+    across = system.dim * q[..., :, None] * q_b[..., None, :]
+    along = 2 * q[..., :, None] * (slope_b * s_b)[..., None, :] + 2 * (slope * s)[..., :, None] * q_b[..., None, :]
+    c = _wide((system.beta * system.radius).square())
+    aligned = 4 * c.square() * slope[..., :, None] * slope_b[..., None, :] * (a @ b.mT).square()
+    return _wide(system.radius**4) * (across + along + aligned)
 
 
 def adaptive_free_energy(system: System, state: Tensor) -> Tensor:

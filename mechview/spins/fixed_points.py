@@ -32,6 +32,7 @@ class Status(Enum):
     STALLED = "no step brought the equations closer to holding"
     DIVERGED = "the values stopped being finite"
     UNSTABLE = "the equations hold, but the susceptibility there is not positive: a spin glass, or a broken symmetry"
+    COARSE = "the quadrature has too few nodes for fields this strong: give more nodes, or use MonteCarlo"
     EXACT = "computed without approximation"
     SAMPLED = "estimated from samples, up to the standard error given"
 

@@ -21,7 +21,7 @@ from mechview.errors import UsageError
 from mechview.spins.fits import SpinFit
 from mechview.spins.fixed_points import Found, Status, attach, find
 from mechview.spins.models import Hopfield
-from mechview.spins.system import positive, read
+from mechview.spins.reading import positive, read, whole
 
 Patterns = Float[Tensor, "*batch state dim"]
 States = Float[Tensor, "*batch site dim"]
@@ -72,12 +72,11 @@ def retrieved(model: Hopfield, tol: float, max_steps: int) -> SpinFit:
     patterns, states = read(model.patterns, "patterns"), read(model.h, "h")
     if patterns.ndim < 2 or states.ndim < 2 or patterns.shape[-1] != states.shape[-1]:
         raise UsageError("patterns are [N, d] and states [queries, d], with the same d")
-    if model.steps is not None and model.steps < 0:
-        raise UsageError(f"steps={model.steps} is negative")
+    steps = None if model.steps is None else whole(model.steps, "steps", 0)
     dtype = torch.promote_types(patterns.dtype, states.dtype)
     patterns, states = patterns.to(states.device, dtype), states.to(dtype)
     beta = positive(model.beta, "beta", dtype, states.device)
-    found, final = _fall(patterns, states, beta, model.steps, tol, max_steps)
+    found, final = _fall(patterns, states, beta, steps, tol, max_steps)
     return SpinFit(
         model="Hopfield", magnetisation=final, status=found.status, steps=found.steps, residual=found.residual,
         energy=energy(patterns, final, beta).sum(-1),

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.spins import equations
-from mechview.spins.fits import SpinFit
+from mechview.spins.fits import HOLDS, SpinFit
 from mechview.spins.fixed_points import Found, Status, attach, find
 from mechview.spins.models import KineticMeanField
-from mechview.spins.single import inverse_response
+from mechview.spins.reading import positive, read, square, whole
 from mechview.spins.stability import leading
 from mechview.spins.system import System, system
 
@@ -32,24 +32,23 @@ def kinetic(model: KineticMeanField, tol: float, max_steps: int) -> SpinFit:
     checked = system(model.J, model.h, model.beta, model.radius, model.form, symmetric=False)
     if model.order not in (1, 2):
         raise UsageError(f"order={model.order} is not known: 1 (naive) or 2 (with the Onsager field)")
-    start = torch.zeros_like(checked.h) if model.start is None else _start(checked, model.start)
+    start = torch.zeros_like(checked.h) if model.start is None else checked.given_means(model.start)
+    theta = checked.conjugate(start)
     if model.steps is None:
-        return _steady(checked, model.order, start, tol, max_steps)
-    if model.steps < 0:
-        raise UsageError(f"steps={model.steps} is negative")
-    theta, found = _conjugate(checked, start), None
-    for _ in range(model.steps):
+        return _steady(checked, model.order, theta, tol, max_steps)
+    steps, status, left = whole(model.steps, "steps", 0), Status.EXACT, torch.zeros_like(checked.beta)
+    for _ in range(steps):
         theta, found = advance(checked, theta, model.order, tol, max_steps)
-    left = torch.zeros_like(checked.beta) if found is None else found.residual
-    status = Status.EXACT if found is None else found.status
-    return _fit(checked, theta, Found(theta, left, model.steps, status), None)
+        left = torch.maximum(left, found.residual)
+        status = found.status if status in HOLDS else status
+    return _fit(checked, theta, Found(theta.flatten(-2), left, steps, status), None)
 
 
 def advance(checked: System, theta: Tensor, order: int, tol: float, max_steps: int) -> tuple[Tensor, Found]:
     """Conjugate fields one step later."""
     field = equations.naive(checked, theta)
     if order == 1:
-        return field, Found(field, torch.zeros_like(checked.beta), 1, Status.CONVERGED)
+        return field, Found(field.flatten(-2), torch.zeros_like(checked.beta), 1, Status.EXACT)
 
     def update(x: Tensor, field: Tensor, before: Tensor, *parameters: Tensor) -> Tensor:
         x = x.reshape(field.shape)
@@ -60,14 +59,14 @@ def advance(checked: System, theta: Tensor, order: int, tol: float, max_steps: i
     return attach(update, found.x, parameters).reshape(field.shape), found
 
 
-def _steady(checked: System, order: int, start: Tensor, tol: float, max_steps: int) -> SpinFit:
+def _steady(checked: System, order: int, theta: Tensor, tol: float, max_steps: int) -> SpinFit:
     shape = checked.h.shape
 
     def update(x: Tensor, *parameters: Tensor) -> Tensor:
         equation = equations.naive if order == 1 else equations.tap
         return equation(checked.with_parameters(*parameters), x.reshape(shape)).flatten(-2)
 
-    begin = equations.naive(checked, _conjugate(checked, start)).detach().flatten(-2)
+    begin = equations.naive(checked, theta).detach().flatten(-2)
     found = find(update, begin, checked.parameters, tol=tol, max_steps=max_steps)
     gain, _ = leading(update, found, checked.parameters)
     return _fit(checked, attach(update, found.x, checked.parameters).reshape(shape), found, gain)
@@ -78,18 +77,6 @@ def _fit(checked: System, theta: Tensor, found: Found, gain: Tensor | None) -> S
         model="KineticMeanField", magnetisation=equations.means(checked, theta), status=found.status,
         steps=found.steps, residual=found.residual, field=theta, gain=gain,
     )  # fmt: skip
-
-
-def _start(checked: System, start: Any) -> Tensor:
-    m = torch.as_tensor(start, dtype=checked.h.dtype, device=checked.h.device)
-    m = m[:, None] if m.ndim == 1 else m
-    if m.shape[-2:] != checked.h.shape[-2:]:
-        raise UsageError(f"start has shape {list(m.shape)}, the field {list(checked.h.shape)}")
-    return m.expand(checked.h.shape)
-
-
-def _conjugate(checked: System, m: Tensor) -> Tensor:
-    return inverse_response(m, checked.beta[..., None], checked.radius[..., None], checked.law.form)
 
 
 def equal_time_correlation(
@@ -116,31 +103,23 @@ def lagged_correlation(
 def lagged_vector_correlation(J: Any, theta: Any, before: Any, beta: Any = 1.0, radius: Any = 1.0) -> Tensor:
     """`D_ij = beta J_ij Tr(Sigma_i,t Sigma_j,t-1)` of vector spins in the fields `theta` and `before`."""
     checked = system(J, theta, beta, radius, symmetric=False)
-    return checked.beta[..., None, None] * checked.J * _overlap(checked, checked.h, torch.as_tensor(before))
-
-
-def _overlap(checked: System, a: Tensor, b: Tensor) -> Tensor:
-    """`Tr(Sigma_i Sigma_j)` of spins in the fields a and b."""
-    c = (checked.beta * checked.radius).square()[..., None, None]
-    parts = []
-    for theta in (a, b):
-        s = (c * theta.square()).sum(-1)
-        parts.append((checked.law.ratio(s), checked.law.slope(s), s))
-    (q, d, s), (q2, d2, s2) = parts
-    plain = checked.dim * q[..., :, None] * q2[..., None, :]
-    mixed = 2 * q[..., :, None] * (d2 * s2)[..., None, :] + 2 * (d * s)[..., :, None] * q2[..., None, :]
-    aligned = 4 * c.square() * d[..., :, None] * d2[..., None, :] * (a @ b.mT).square()
-    return checked.radius[..., None, None] ** 4 * (plain + mixed + aligned)
+    return (
+        checked.beta[..., None, None]
+        * checked.J
+        * equations.overlap(checked, checked.h, read(before, "before").to(checked.h))
+    )
 
 
 def entropy_production(J: Any, lagged: Any, beta: Any = 1.0) -> Tensor:
     """Per step, nats, from lagged correlations of the stationary state: exact if those are."""
-    J, lagged = torch.as_tensor(J), torch.as_tensor(lagged)
-    return torch.as_tensor(beta, dtype=J.dtype, device=J.device) * ((J - J.mT) * lagged).sum((-2, -1))
+    J, lagged = square(J), read(lagged, "lagged")
+    if lagged.shape[-2:] != J.shape[-2:]:
+        raise UsageError(f"J {list(J.shape)} and lagged {list(lagged.shape)} are not two matrices of one system")
+    return positive(beta, "beta", J.dtype, J.device) * ((J - J.mT) * lagged.to(J)).sum((-2, -1))
 
 
 def entropy_production_proxy(J: Any, theta: Any, beta: Any = 1.0, radius: Any = 1.0) -> Tensor:
     """The mean-field stand-in `beta^2/2 sum_ij (J_ij - J_ji)^2 Tr(Sigma_i Sigma_j)` at the fields theta."""
     checked = system(J, theta, beta, radius, symmetric=False)
-    asymmetry = (checked.J - checked.J.mT).square() * _overlap(checked, checked.h, checked.h)
+    asymmetry = (checked.J - checked.J.mT).square() * equations.overlap(checked, checked.h, checked.h)
     return checked.beta.square() / 2 * asymmetry.sum((-2, -1))

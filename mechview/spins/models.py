@@ -13,13 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Exact:
-    """All states of sign spins (N <= 20), or quadrature over the sphere (N <= 2; N = 3 for D <= 3)."""
+    """All states of sign spins (N <= 20), or quadrature over the sphere (N <= 2; N = 3 for D <= 3); see `exact` for its limits."""
 
     J: Any
     h: Any
     beta: Any = 1.0
     radius: Any = 1.0
-    nodes: int = 32
+    nodes: Any = 32
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class MonteCarlo:
     h: Any
     beta: Any = 1.0
     radius: Any = 1.0
-    chains: int = 64
-    sweeps: int = 400
+    chains: Any = 64
+    sweeps: Any = 400
     generator: Any = None
 
 
@@ -91,10 +91,10 @@ class KineticMeanField:
     h: Any
     beta: Any = 1.0
     radius: Any = 1.0
-    order: int = 1
+    order: Any = 1
     form: str = "exact"
     start: Any = None
-    steps: int | None = None
+    steps: Any = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Hopfield:
     patterns: Any
     h: Any
     beta: Any = 1.0
-    steps: int | None = 1
+    steps: Any = 1
 
 
 SpinModel = Exact | MonteCarlo | MeanField | TAP | AdaptiveTAP | SteepestDescent | KineticMeanField | Hopfield

@@ -15,13 +15,15 @@ from torch import Tensor
 from mechview.errors import UsageError
 from mechview.spins.fits import SpinFit
 from mechview.spins.fixed_points import Status
+from mechview.spins.reading import whole
 from mechview.spins.system import System
 
 
-def sampled(system: System, chains: int, sweeps: int, generator: Any) -> SpinFit:
+def sampled(system: System, chains: Any, sweeps: Any, generator: Any) -> SpinFit:
     """Means, correlations and energy with standard errors; no free energy, which samples do not give."""
-    if system.h.ndim != 2 or chains < 2 or sweeps < 2:
-        raise UsageError("sampling takes one system, at least 2 chains and at least 2 sweeps")
+    chains, sweeps = whole(chains, "chains", 2), whole(sweeps, "sweeps", 2)
+    if system.h.ndim != 2:
+        raise UsageError(f"sampling takes one system, not a batch of shape {list(system.h.shape[:-2])}")
     with torch.no_grad():
         s = system.radius * _directions((chains, system.sites, system.dim), system.h, generator)
         total, pairs, kept = torch.zeros_like(s), torch.zeros_like(s @ s.mT), sweeps - sweeps // 2

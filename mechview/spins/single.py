@@ -21,9 +21,11 @@ from torch import Tensor
 
 from mechview.errors import UsageError
 from mechview.spins import bessel
+from mechview.spins.reading import real, vectors
 
 FORMS = ("exact", "large_d", "saddle")
-Size = float | Tensor
+Size = Any  # a number, or numbers that broadcast over the leading axes
+Vectors = Any  # read here: `[*batch, dim]`, a tensor or anything array-like
 
 
 @dataclass(frozen=True)
@@ -78,94 +80,101 @@ class SiteLaw:
 
 def amplitude(k: Any, dim: int, form: str = "exact") -> Tensor:
     """`A_D(k)`: the length of a unit spin's mean in a field with `k = beta R |h|`."""
-    k = _tensor(k)
+    k = real(k, "k")
     return k * SiteLaw(dim, form).ratio(k.square())
 
 
-def response(
-    h: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
-) -> Float[Tensor, "*batch dim"]:
+def response(h: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact") -> Float[Tensor, "*batch dim"]:
     """Mean spin in a field, `phi(h)`; `beta` and `radius` broadcast over the leading axes of h."""
-    beta, radius = _columns(h, beta, radius)
-    return beta * radius**2 * SiteLaw(h.shape[-1], form).ratio(_square(h, beta, radius)[..., None]) * h
+    law, h, beta, radius, s = _site(h, beta, radius, form)
+    return beta * radius**2 * law.ratio(s)[..., None] * h
 
 
-def log_partition(
-    h: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
-) -> Float[Tensor, "*batch"]:
+def log_partition(h: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact") -> Float[Tensor, "*batch"]:
     """`log z` of a spin in a field (normalised measure)."""
-    return SiteLaw(h.shape[-1], form).log_partition(_square(h, *_columns(h, beta, radius)))
+    law, *_, s = _site(h, beta, radius, form)
+    return law.log_partition(s)
 
 
 def variances(
-    h: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
+    h: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
     """Variance of a spin across its field and along it."""
-    law, s = SiteLaw(h.shape[-1], form), _square(h, *_columns(h, beta, radius))
-    q, squared = law.ratio(s), _columns(h, beta, radius)[1][..., 0] ** 2
+    law, _, _, radius, s = _site(h, beta, radius, form)
+    q, squared = law.ratio(s), radius[..., 0] ** 2
     return squared * q, squared * (q + 2 * s * law.slope(s))
 
 
 def covariance(
-    h: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
+    h: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
 ) -> Float[Tensor, "*batch dim dim"]:
     """Covariance of a spin in a field; `d phi / d h` is beta times it."""
-    law, (beta, radius) = SiteLaw(h.shape[-1], form), _columns(h, beta, radius)
-    s = _square(h, beta, radius)[..., None, None]
+    law, h, beta, radius, s = _site(h, beta, radius, form)
+    s = s[..., None, None]
     outer = (beta * radius)[..., None] ** 2 * h[..., :, None] * h[..., None, :]
     one = torch.eye(h.shape[-1], dtype=h.dtype, device=h.device)
     return radius[..., None] ** 2 * (law.ratio(s) * one + 2 * law.slope(s) * outer)
 
 
 def inverse_response(
-    m: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
+    m: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
 ) -> Float[Tensor, "*batch dim"]:
     """The field in which the mean spin is `m`.
 
     Raises:
         UsageError: some |m| is not below the radius: no finite field does that.
     """
-    law, (beta, radius) = SiteLaw(m.shape[-1], form), _columns(m, beta, radius)
+    law, m, beta, radius, _ = _site(m, beta, radius, form, "m")
     t = (m / radius).square().sum(-1, keepdim=True)
     if bool((t.detach() >= 1).any()):
         raise UsageError("a mean spin as long as the spin itself needs an infinite field")
     return m / (beta * radius**2 * law.ratio(law.inverse(t)))
 
 
-def entropy(
-    m: Float[Tensor, "*batch dim"], beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
-) -> Float[Tensor, "*batch"]:
+def entropy(m: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact") -> Float[Tensor, "*batch"]:
     """Entropy (nats, relative to uniform) of a spin with mean `m`; it does not depend on beta."""
+    _, m, wide, _, _ = _site(m, beta, radius, form, "m")
     theta = inverse_response(m, beta, radius, form)
-    return log_partition(theta, beta, radius, form) - _columns(m, beta, radius)[0][..., 0] * (theta * m).sum(-1)
+    return log_partition(theta, beta, radius, form) - wide[..., 0] * (theta * m).sum(-1)
 
 
 def divergence(
-    a: Float[Tensor, "*batch dim"],
-    b: Float[Tensor, "*batch dim"],
-    beta: Size = 1.0,
-    radius: Size = 1.0,
-    form: str = "exact",
+    a: Vectors, b: Vectors, beta: Size = 1.0, radius: Size = 1.0, form: str = "exact"
 ) -> Float[Tensor, "*batch"]:
     """KL(a || b), nats, of the laws of a spin in the fields a and b."""
-    gap = _columns(a, beta, radius)[0][..., 0] * ((a - b) * response(a, beta, radius, form)).sum(-1)
-    return log_partition(b, beta, radius, form) - log_partition(a, beta, radius, form) + gap
+    law, a, wide, _, s = _site(a, beta, radius, form, "a")
+    _, b, _, _, s_b = _site(b, beta, radius, form, "b")
+    if a.shape[-1] != b.shape[-1]:
+        raise UsageError(f"a has {a.shape[-1]} components and b {b.shape[-1]}: both are fields of one spin")
+    gap = wide[..., 0] * ((a - b) * response(a, beta, radius, form)).sum(-1)
+    return law.log_partition(s_b) - law.log_partition(s) + gap
 
 
-def zero_temperature(h: Float[Tensor, "*batch dim"], radius: Size | None = None) -> Float[Tensor, "*batch dim"]:
-    """The response as beta grows without bound; by default with `R = sqrt(D)`, which makes it RMSNorm."""
-    length = h.shape[-1] ** 0.5 if radius is None else _columns(h, radius)[0]
-    return length * h / h.norm(dim=-1, keepdim=True)
+def zero_temperature(h: Vectors, radius: Size | None = None) -> Float[Tensor, "*batch dim"]:
+    """The response as beta grows without bound; by default with `R = sqrt(D)`, which makes it RMSNorm. 0 at h = 0."""
+    h = vectors(h, "h")
+    length = h.shape[-1] ** 0.5 if radius is None else _column(radius, "radius", h)
+    size = h.detach().abs().amax(-1, keepdim=True)
+    h = h / torch.where(size > 0, size, 1.0)
+    norm = h.norm(dim=-1, keepdim=True)
+    return length * h / torch.where(norm > 0, norm, 1.0)
 
 
-def _square(h: Tensor, beta: Tensor, radius: Tensor) -> Tensor:
-    return (beta * radius * h).square().sum(-1)
+def _site(
+    h: Vectors, beta: Size, radius: Size, form: str, name: str = "h"
+) -> tuple[SiteLaw, Tensor, Tensor, Tensor, Tensor]:
+    """The law, the field, its sizes with one more axis, and s; where s overflows it is NaN, for q would be 0."""
+    h = vectors(h, name)
+    beta, radius = _column(beta, "beta", h), _column(radius, "radius", h)
+    s = (beta * radius * h).square().sum(-1)
+    return SiteLaw(h.shape[-1], form), h, beta, radius, torch.where(s.isinf(), torch.nan, s)
 
 
-def _columns(like: Tensor, *sizes: Size) -> tuple[Tensor, ...]:
-    """Sizes in the dtype of `like`, with one more axis: a float must not be rounded to single precision first."""
-    return tuple(torch.as_tensor(size, dtype=like.dtype, device=like.device)[..., None] for size in sizes)
-
-
-def _tensor(k: Any) -> Tensor:
-    return k if isinstance(k, Tensor) else torch.tensor(k, dtype=torch.float64)
+def _column(size: Size, name: str, like: Tensor) -> Tensor:
+    """A size in the dtype of `like`, with one more axis."""
+    found = real(size, name).to(like)
+    try:
+        torch.broadcast_shapes(found.shape, like.shape[:-1])
+    except RuntimeError:
+        raise UsageError(f"{name} of shape {list(found.shape)} does not fit fields {list(like.shape)}") from None
+    return found[..., None]

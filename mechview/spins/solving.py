@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
+from math import inf
 from typing import Any
 
 import torch
@@ -27,18 +28,19 @@ from mechview.spins.models import (
     KineticMeanField,
     MeanField,
     MonteCarlo,
+    SpinModel,
     SteepestDescent,
 )
-from mechview.spins.single import inverse_response
+from mechview.spins.reading import read, whole
 from mechview.spins.stability import leading
-from mechview.spins.system import System, read, system
+from mechview.spins.system import System, system
 
 TOL, STEPS = 1e-13, 400
 MARGIN = 1e-7  # a rotation of an ordered state costs nothing: its eigenvalue is 1 to rounding
 Equation = Callable[[System, Tensor], Tensor]
 
 
-def solve(model: Any, *, strict: bool = True, tol: float = TOL, max_steps: int = STEPS) -> SpinFit:
+def solve(model: Any, *, strict: bool = True, tol: Any = TOL, max_steps: Any = STEPS) -> SpinFit:
     """Solve any model of `mechview.spins`; gradients flow from the fit to J, h, beta and radius.
 
     Args:
@@ -49,18 +51,22 @@ def solve(model: Any, *, strict: bool = True, tol: float = TOL, max_steps: int =
         UsageError: what is given is no model, or its numbers do not fit together.
         SolverError: not converged, with `strict`.
     """
-    if max_steps < 1 or not tol > 0:
-        raise UsageError("a solver needs max_steps of at least 1 and a tol above 0")
-    fit = _solve(model, tol, max_steps)
+    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not 0 < tol < inf:
+        raise UsageError(f"tol={tol!r} is not a number above 0")
+    fit = _solve(model, tol, whole(max_steps, "max_steps", 1))
     return strict_or(replace(fit, settings=model), strict)
 
 
 def susceptibility(model: Any, *, strict: bool = True) -> Tensor:
     """`dm_ia / dh_jb [N, D, N, D]` of one system, through its solver."""
+    if not isinstance(model, SpinModel) or isinstance(model, MonteCarlo):
+        raise UsageError(f"{type(model).__name__} is not a spin model whose means have a derivative")
     given = read(model.h, "h").detach().clone()
     h = (given[:, None] if given.ndim == 1 else given).requires_grad_()
     with torch.enable_grad():
         fit = solve(replace(model, h=h), strict=strict)
+    if fit.magnetisation.ndim != 2:
+        raise UsageError(f"a susceptibility is of one system: this is a batch of shape {list(fit.residual.shape)}")
     return susceptibility_of(fit.magnetisation, h).detach()
 
 
@@ -75,8 +81,7 @@ def _(model: MeanField, tol: float, max_steps: int) -> SpinFit:
     fit, theta = _equilibrium("MeanField", checked, equations.naive, model.start, tol, max_steps)
     m = fit.magnetisation
     correlation = _with_diagonal(m @ m.mT, checked.radius)
-    energy = -(m * (checked.J @ m)).sum((-2, -1)) / 2 - (checked.h * m).sum((-2, -1))
-    known = thermodynamics(equations.naive_free_energy(checked, theta), energy, checked.beta)
+    known = thermodynamics(equations.naive_free_energy(checked, theta), checked.energy(correlation, m), checked.beta)
     return replace(fit, correlation=correlation, **known)
 
 
@@ -85,18 +90,23 @@ def _(model: TAP, tol: float, max_steps: int) -> SpinFit:
     checked = system(model.J, model.h, model.beta, model.radius, model.form)
     start = _naive_start(checked, model.start, tol, max_steps)
     fit, theta = _equilibrium("TAP", checked, equations.tap, start, tol, max_steps)
-    return replace(fit, **thermodynamics(equations.tap_free_energy(checked, theta), None, checked.beta))
+    correlation = _with_diagonal(equations.tap_correlation(checked, theta), checked.radius)
+    energy = checked.energy(correlation, fit.magnetisation)
+    known = thermodynamics(equations.tap_free_energy(checked, theta), energy, checked.beta)
+    return replace(fit, correlation=correlation, **known)
 
 
 @_solve.register
 def _(model: AdaptiveTAP, tol: float, max_steps: int) -> SpinFit:
     checked = system(model.J, model.h, model.beta, model.radius, model.form)
     if model.prior == "gaussian":
+        if bool((checked.radius != 1).any()):
+            raise UsageError("Gaussian spins have no length: leave radius at 1")
         return _gaussian(checked)
     if model.prior != "sphere":
         raise UsageError(f"prior={model.prior!r} is not known: sphere or gaussian")
     start = _naive_start(checked, model.start, tol, max_steps)
-    theta = checked.h.detach() if start is None else _conjugate(checked, start)
+    theta = _begin(checked, start)
     c = equations.site_variance(checked, theta).detach()
     V = checked.beta.detach()[..., None] * (checked.J.detach().square() @ c[..., None])[..., 0]
     state = torch.cat([theta, V[..., None]], -1)
@@ -150,7 +160,7 @@ def _equilibrium(
     """The fixed point of an equation of state, with its stability; and the state itself, with gradients."""
     shape = (checked.h if state is None else state).shape
     if state is None:
-        state = checked.h.detach() if start is None else _conjugate(checked, start)
+        state = _begin(checked, start)
 
     def update(x: Tensor, *parameters: Tensor) -> Tensor:
         return equation(checked.with_parameters(*parameters), x.reshape(shape)).flatten(-2)
@@ -167,14 +177,9 @@ def _equilibrium(
     return fit, state
 
 
-def _conjugate(checked: System, start: Any) -> Tensor:
-    """Fields in which the mean spins are `start`."""
-    m = torch.as_tensor(start, dtype=checked.h.dtype, device=checked.h.device).detach()
-    m = m[:, None] if m.ndim == 1 else m
-    if m.shape[-2:] != checked.h.shape[-2:]:
-        raise UsageError(f"start has shape {list(m.shape)}, the field {list(checked.h.shape)}")
-    beta, radius = checked.beta.detach()[..., None], checked.radius.detach()[..., None]
-    return inverse_response(m.expand(checked.h.shape), beta, radius, checked.law.form)
+def _begin(checked: System, start: Any) -> Tensor:
+    """Fields to search from: those in which the mean spins are `start`, or the external ones."""
+    return (checked.h if start is None else checked.conjugate(checked.given_means(start))).detach()
 
 
 def _naive_start(checked: System, start: Any, tol: float, max_steps: int) -> Any:
@@ -203,10 +208,10 @@ def _gaussian(checked: System) -> SpinFit:
     logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     log_z = -checked.dim / 2 * logdet + checked.beta / 2 * (checked.h * m).sum((-2, -1))
     correlation = m @ m.mT + (checked.dim / checked.beta)[..., None, None] * chi
-    zero = torch.zeros_like(log_z)
     return SpinFit(
-        model="AdaptiveTAP", magnetisation=m, status=Status.EXACT, steps=0, residual=zero, correlation=correlation,
-        multiplier=V, free_energy=-log_z / checked.beta, log_partition=log_z,
+        model="AdaptiveTAP", magnetisation=m, status=Status.EXACT, steps=0, residual=torch.zeros_like(log_z),
+        correlation=correlation, multiplier=V,
+        **thermodynamics(-log_z / checked.beta, checked.energy(correlation, m), checked.beta),
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ of `1 - T_theta` are real there and have the signs of those of chi.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from scipy.sparse.linalg import LinearOperator, eigs
 from torch import Tensor
@@ -22,8 +24,9 @@ def leading(update: Update, found: Found, parameters: tuple[Tensor, ...]) -> tup
         return missing, missing
     with torch.no_grad():
         if x.shape[-1] <= DENSE:
-            values = torch.linalg.eigvals(jacobian(update, x, *fixed))
-            return values.abs().amax(-1), values.real.amax(-1)
+            with suppress(RuntimeError):  # LAPACK fails on some matrices of low rank (its error is a RuntimeError)
+                values = torch.linalg.eigvals(jacobian(update, x, *fixed))
+                return values.abs().amax(-1), values.real.amax(-1)
         flat = [_arnoldi(update, x, fixed, index) for index in range(x[..., 0].numel())]
     columns = torch.tensor(flat, dtype=x.dtype, device=x.device).unbind(-1)
     return columns[0].reshape(x.shape[:-1]), columns[1].reshape(x.shape[:-1])

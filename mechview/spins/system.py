@@ -1,8 +1,7 @@
 """What every spin model starts from: couplings, fields, inverse temperature and radius, checked once.
 
-`J[i, j]` couples spin i to spin j, `h[i]` is the field on spin i; leading axes are a batch. Lists, arrays and
-tensors are read; half precision is raised to single, integers to double. A field without a component axis
-(`h [N]`) is that of sign spins, D = 1.
+`J[i, j]` couples spin i to spin j, `h[i]` is the field on spin i; leading axes are a batch. How values are read is
+in `reading`. A field without a component axis (`h [N]`) is that of sign spins, D = 1.
 """
 
 from __future__ import annotations
@@ -10,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UsageError
-from mechview.spins.single import SiteLaw
+from mechview.spins.reading import positive, read, square
+from mechview.spins.single import SiteLaw, inverse_response
 
 ROUNDING = 1e3
+WIDEST = {torch.float32: 1e15, torch.float64: 1e100}  # fields whose squares and their products still have a value
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,24 @@ class System:
         J, h, beta, radius = parameters
         return replace(self, J=J, h=h, beta=beta, radius=radius)
 
+    def given_means(self, start: Any) -> Tensor:
+        """Mean spins to start from, in this system's shape, shorter than the radius.
+
+        Raises:
+            UsageError: another shape, or values that are no mean spin.
+        """
+        m = read(start, "start").to(self.h)
+        m = m[:, None] if m.ndim == 1 else m
+        try:
+            m = m.expand(self.h.shape)
+        except RuntimeError:
+            raise UsageError(f"start has shape {list(m.shape)}, the field {list(self.h.shape)}") from None
+        return m
+
+    def conjugate(self, m: Tensor) -> Tensor:
+        """Fields in which the mean spins are m."""
+        return inverse_response(m, self.beta[..., None], self.radius[..., None], self.law.form)
+
     def energy(self, correlation: Tensor, m: Tensor) -> Tensor:
         """`U = -1/2 sum J_ij <s_i.s_j> - sum h_i.m_i`."""
         return -(self.J * correlation).sum((-2, -1)) / 2 - (self.h * m).sum((-2, -1))
@@ -64,12 +82,12 @@ def system(J: Any, h: Any, beta: Any, radius: Any, form: str = "exact", *, symme
 
     Raises:
         UsageError: shapes that do not fit, NaN or infinite values, `beta` or `radius` not positive, couplings
-            that have no equilibrium of this form.
+            that have no equilibrium of this form, fields too strong for floating point.
     """
-    J, h = read(J, "J"), read(h, "h")
+    J, h = square(J), read(h, "h")
     h = h[:, None] if h.ndim == 1 else h
-    if J.ndim < 2 or J.shape[-1] != J.shape[-2]:
-        raise UsageError(f"J has shape {list(J.shape)}: couplings are square, one row and one column a spin")
+    if J.shape[-1] == 0:
+        raise UsageError("J has shape [0, 0]: a system has at least one spin")
     if h.ndim < 2 or h.shape[-2] != J.shape[-1] or h.shape[-1] == 0:
         raise UsageError(f"h has shape {list(h.shape)}: with {J.shape[-1]} spins it is [{J.shape[-1]}, components]")
     dtype = torch.promote_types(J.dtype, h.dtype)
@@ -82,7 +100,19 @@ def system(J: Any, h: Any, beta: Any, radius: Any, form: str = "exact", *, symme
     if symmetric:
         _check_equilibrium(J.detach())
     beta, radius = (size.expand(batch) for size in sizes)
+    _check_strength(*(part.detach() for part in (J, h, beta, radius)))
     return System(J, h, beta, radius, SiteLaw(h.shape[-1], form))
+
+
+def _check_strength(J: Tensor, h: Tensor, beta: Tensor, radius: Tensor) -> None:
+    """Beyond this the square of a field overflows, and its response would come out as zero."""
+    field = h.abs().sum(-1) + radius[..., None] * J.abs().sum(-1)
+    strongest = (beta[..., None].double() * radius[..., None].double() * field.double()).max()
+    if h.numel() and not bool(strongest < WIDEST[h.dtype]):
+        raise UsageError(
+            f"beta times radius times field is {float(strongest):.1g}, too large for {str(h.dtype).removeprefix('torch.')}:"
+            " it is the zero-temperature limit, R h/|h|"
+        )
 
 
 def _check_equilibrium(J: Tensor) -> None:
@@ -93,28 +123,3 @@ def _check_equilibrium(J: Tensor) -> None:
         )
     if bool((J.diagonal(dim1=-2, dim2=-1).abs() > rounding * largest).any()):
         raise UsageError("J couples a spin to itself, which only shifts the energy: set its diagonal to 0")
-
-
-def read(value: Any, name: str) -> Tensor:
-    """A finite, real, floating tensor of at least single precision, from anything array-like."""
-    try:
-        found = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
-    except (TypeError, ValueError, RuntimeError):
-        raise UsageError(f"{name} is not an array of numbers") from None
-    if found.is_complex():
-        raise UsageError(f"{name} is complex: spins here are real")
-    if not found.is_floating_point():
-        found = found.double()
-    found = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
-    wrong = int((~found.detach().isfinite()).sum())
-    if wrong:
-        raise UsageError(f"{name} has {wrong} values that are NaN or infinite")
-    return found
-
-
-def positive(value: Any, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The same, above zero throughout."""
-    found = read(value, name).to(device, dtype)
-    if bool((found.detach() <= 0).any()):
-        raise UsageError(f"{name} is not positive")
-    return found

@@ -18,9 +18,10 @@ from mechview.errors import UsageError
 from mechview.results import Result
 from mechview.spins.fits import SpinFit
 from mechview.spins.hopfield import energy, step
+from mechview.spins.models import SpinModel
+from mechview.spins.reading import read, whole
 from mechview.spins.single import entropy
 from mechview.spins.solving import solve
-from mechview.spins.system import read
 
 DUAL_STEPS = 60
 EDGE = 0.995
@@ -58,6 +59,8 @@ class RetrievalMap(Result):
 
 def beta_sweep(model: Any, betas: Any) -> BetaSweep:
     """Solve `model` at each inverse temperature."""
+    if not isinstance(model, SpinModel):
+        raise UsageError(f"{type(model).__name__} is not a spin model")
     listed = tuple(float(beta) for beta in read(betas, "betas").flatten())
     if not listed:
         raise UsageError("a sweep needs at least one beta")
@@ -65,10 +68,11 @@ def beta_sweep(model: Any, betas: Any) -> BetaSweep:
     return BetaSweep(model=type(model).__name__, betas=listed, fits=fits)
 
 
-def landscape(J: float, h: Any = (0.0, 0.0), beta: float = 1.0, points: int = 41) -> Landscape:
+def landscape(J: Any, h: Any = (0.0, 0.0), beta: Any = 1.0, points: Any = 41) -> Landscape:
     """The free-energy surface of two coupled sign spins (half convention, uniform measure)."""
-    if points < 3 or not beta > 0:
-        raise UsageError("a landscape needs at least 3 points and a beta above 0")
+    points, (J, beta) = whole(points, "points", 3), (float(read(x, name)) for x, name in ((J, "J"), (beta, "beta")))
+    if not beta > 0:
+        raise UsageError("beta is not positive")
     fields = read(h, "h").double().flatten()
     if len(fields) != 2:
         raise UsageError("a landscape is of two spins: h has two values")
@@ -80,7 +84,7 @@ def landscape(J: float, h: Any = (0.0, 0.0), beta: float = 1.0, points: int = 41
     naive = ideal - J * product
     return Landscape(
         axis=axis, exact=_exact(m, J, beta) - m @ fields, naive=naive, tap=naive - beta / 2 * J**2 * spread,
-        J=float(J), beta=float(beta),
+        J=J, beta=beta,
     )  # fmt: skip
 
 
@@ -98,13 +102,12 @@ def _exact(m: Tensor, J: float, beta: float) -> Tensor:
     return -J * c + torch.xlogy(p, 4 * p).sum(-1) / beta
 
 
-def retrieval_map(patterns: Any, states: Any, beta: float = 1.0, steps: int = 5) -> RetrievalMap:
+def retrieval_map(patterns: Any, states: Any, beta: float = 1.0, steps: Any = 5) -> RetrievalMap:
     """Attention of each state to each pattern, and its energy, before each of `steps` updates and after the last."""
     X, xi = read(patterns, "patterns"), read(states, "states")
-    if X.ndim != 2 or xi.ndim != 2 or X.shape[1] != xi.shape[1] or steps < 0 or not beta > 0:
-        raise UsageError(
-            "a retrieval map takes patterns [N, d], states [queries, d], beta above 0 and steps of 0 or more"
-        )
+    if X.ndim != 2 or xi.ndim != 2 or X.shape[1] != xi.shape[1] or not beta > 0:
+        raise UsageError("a retrieval map takes patterns [N, d], states [queries, d] and beta above 0")
+    steps = whole(steps, "steps", 0)
     xi, weights, energies = xi.to(X.dtype), [], []
     for _ in range(steps + 1):
         weights.append(torch.softmax(beta * xi @ X.mT, -1))

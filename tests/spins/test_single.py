@@ -122,12 +122,12 @@ def test_gradients_and_their_gradients(dim):
     beta, radius = tensor(0.8).requires_grad_(), tensor(1.4).requires_grad_()
     functions = (spins.response, spins.log_partition, spins.covariance)
     for function in functions:
-        assert torch.autograd.gradcheck(function, (h, beta, radius))
-        assert torch.autograd.gradgradcheck(function, (h, beta, radius))
+        assert torch.autograd.gradcheck(function, (h, beta, radius), fast_mode=True)
+        assert torch.autograd.gradgradcheck(function, (h, beta, radius), fast_mode=True)
     m = (0.6 * field(1.0, dim)).requires_grad_()
     for function in (spins.inverse_response, spins.entropy):
-        assert torch.autograd.gradcheck(function, (m, beta, radius))
-        assert torch.autograd.gradgradcheck(function, (m, beta, radius))
+        assert torch.autograd.gradcheck(function, (m, beta, radius), fast_mode=True)
+        assert torch.autograd.gradgradcheck(function, (m, beta, radius), fast_mode=True)
 
 
 def test_responses_work_under_functional_transforms():
@@ -136,7 +136,7 @@ def test_responses_work_under_functional_transforms():
     torch.testing.assert_close(each, spins.covariance(h))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(1, 30),
     st.floats(1e-3, 0.999),
@@ -150,7 +150,7 @@ def test_the_inverse_goes_back(dim, length, beta, radius, form):
     torch.testing.assert_close(spins.response(theta, beta, radius, form), m, rtol=1e-11, atol=1e-13)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(2, 12), st.floats(0.0, 20.0), st.integers(0, 10**6))
 def test_rotating_the_field_rotates_the_response(dim, length, seed):
     random = torch.randn(dim, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

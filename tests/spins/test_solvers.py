@@ -10,8 +10,7 @@ import torch
 from golden_numbers import assert_golden, tensor
 
 import mechview as mv
-from mechview.spins import chain, equations, hopfield, kinetic
-from mechview.spins.exact import sign_states
+from mechview.spins import equations, hopfield
 from mechview.spins.single import SiteLaw
 
 S = mv.spins
@@ -87,6 +86,7 @@ def test_golden_steepest_descent_and_its_two_identities():
     assert_golden(fit.log_partition, case["lnZ"])
     assert_golden(fit.magnetisation, case["m"])
     assert_golden(fit.energy, case["U"])
+    assert_golden((fit.correlation - fit.magnetisation @ fit.magnetisation.mT) * 0.5 / 6, case["Vinv"])
     length = fit.magnetisation.square().sum(-1)
     assert_golden(fit.multiplier - 6 / (0.5 * (6 - length)), case["cavity_V"])
     torch.testing.assert_close(fit.correlation.diagonal(), torch.full((3,), 6.0, dtype=torch.float64))
@@ -122,6 +122,7 @@ def test_golden_high_temperature_orders():
         m = S.solve(S.Exact(**given, nodes=48)).magnetisation[:, :2]
         assert_golden(m, [row["exact_m1"], row["exact_m2"]])
         assert_golden((m - tensor(row["order1"])).abs().max(), row["err1"])
+        assert_golden((m - tensor(row["order2"])).abs().max(), row["err2"])
         errors.append([float((m - tensor(row[key])).abs().max()) for key in ("order1", "order2")])
     betas = [row["beta"] for row in rows]
     order = torch.tensor(betas).argsort()
@@ -132,16 +133,16 @@ def test_golden_high_temperature_orders():
 
 
 def test_steepest_descent_becomes_exact_as_one_over_dimension():
-    h = torch.zeros(2, 3, dtype=torch.float64)
+    """Fields as long as spins, so that nothing but D grows."""
     errors = []
     for dim in (16, 64, 256):
         h = torch.zeros(2, dim, dtype=torch.float64)
-        h[0, :2], h[1, :2] = tensor([0.7, 0.2]), tensor([-0.3, 0.9])
+        h[0, :2], h[1, :2] = dim**0.5 * tensor([0.7, 0.2]), dim**0.5 * tensor([-0.3, 0.9])
         given = {"J": [[0, 0.5], [0.5, 0]], "h": h, "beta": 1.0, "radius": dim**0.5}
-        exact, steepest = S.solve(S.Exact(**given, nodes=40)), S.solve(S.SteepestDescent(**given))
+        exact, steepest = S.solve(S.Exact(**given, nodes=60)), S.solve(S.SteepestDescent(**given))
         errors.append(float((exact.magnetisation - steepest.magnetisation).norm(dim=-1).max()) / dim**0.5)
-    assert errors[0] / errors[1] > 3.5
-    assert errors[1] / errors[2] > 3.5
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.02)
 
 
 def test_golden_onsager_field():
@@ -151,86 +152,6 @@ def test_golden_onsager_field():
         scale = tensor(case["beta"] * case["R2"] ** 0.5)
         found = equations.onsager(SiteLaw(5, form), scale, theta, K.trace()[None], theta @ K)
         assert_golden(found[0], case[key])
-
-
-def test_golden_kinetic_step_and_its_orders():
-    case = golden.group("kinetic_ising_step")
-    errors = {1: [], 2: []}
-    for row in case["rows"]:
-        J = row["eps"] * tensor(case["Ja"])
-        exact = chain.one_step_means(J, case["x"], case["m0"])
-        assert_golden(exact, row["exact"])
-        for order, key in ((1, "nmf"), (2, "tap")):
-            fit = S.solve(S.KineticMeanField(J, case["x"], order=order, steps=1, start=case["m0"]))
-            assert_golden(fit.magnetisation[:, 0], row[key])
-            errors[order].append(float((fit.magnetisation[:, 0] - exact).abs().max()) / row["eps"] ** (order + 1))
-    for scaled in errors.values():
-        assert max(scaled) < 4 * min(scaled)
-
-
-def test_golden_kinetic_large_dimension():
-    case = golden.group("kinetic_largeD")
-    given = {"J": case["J"], "h": case["x"], "radius": 3**0.5}
-    assert_golden(S.solve(S.KineticMeanField(**given, form="large_d", steps=1)).magnetisation, case["first"])
-    assert_golden(S.solve(S.KineticMeanField(**given, form="large_d")).magnetisation, case["fixed"])
-    fit = S.solve(S.KineticMeanField(**given))
-    assert_golden(fit.magnetisation, case["fixed_exact_bessel"])
-    assert float(fit.gain) < case["contraction_bound"]
-
-
-def test_symmetric_second_order_chain_rests_at_the_tap_solution():
-    J, h = random_system(5, 3, 3)
-    tap, steady = S.solve(S.TAP(J, h, 0.8)), S.solve(S.KineticMeanField(J, h, 0.8, order=2))
-    torch.testing.assert_close(tap.magnetisation, steady.magnetisation, rtol=1e-10, atol=1e-11)
-    walked = S.solve(S.KineticMeanField(J, h, 0.8, order=2, steps=60))
-    torch.testing.assert_close(walked.magnetisation, steady.magnetisation, rtol=1e-9, atol=1e-10)
-
-
-def test_correlations_of_a_step_have_their_orders():
-    """One step from independent spins, state by state: the lagged correlation is right to second order in J."""
-    x, before = tensor([0.2, -0.4, 0.1, 0.3]), tensor([0.3, -0.6, 0.5, 0.1])
-    J = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    s = sign_states(4, x)
-    p = ((1 + s * before) / 2).prod(-1)
-    errors = []
-    for eps in (0.005, 0.01):
-        answer = torch.tanh(x + eps * s @ J.mT)
-        m = p @ answer
-        lagged = (p[:, None] * answer).mT @ s - m[:, None] * before
-        equal = (p[:, None] * answer).mT @ answer - m[:, None] * m
-        errors.append([float((kinetic.lagged_correlation(eps * J, m, before, n) - lagged).abs().max()) for n in (1, 2)])
-        off = (kinetic.equal_time_correlation(eps * J, m, before) - equal).fill_diagonal_(0)
-        assert float(off.abs().max()) < 10 * eps**3
-    assert errors[1][0] / errors[0][0] == pytest.approx(4, rel=0.2)
-    assert errors[1][1] / errors[0][1] == pytest.approx(8, rel=0.2)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_entropy_production_is_the_irreversibility_of_the_chain(seed):
-    J = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    x = tensor([0.2, -0.4, 0.1])
-    made = chain.sign_chain(J, x, 0.7)
-    found = float(S.entropy_production(J, made.lagged_correlation, 0.7))
-    assert found == pytest.approx(made.entropy_production, rel=1e-10)
-    assert found > 1e-3
-    symmetric = chain.sign_chain(J + J.mT, x, 0.7)
-    assert abs(symmetric.entropy_production) < 1e-12
-    assert abs(float(S.entropy_production(J + J.mT, symmetric.lagged_correlation))) < 1e-12
-    theta = torch.atanh(made.magnetisation)[:, None]
-    assert float(S.entropy_production_proxy(J + J.mT, theta)) == 0
-    small = chain.sign_chain(J / 20, x)
-    proxy = S.entropy_production_proxy(J / 20, torch.atanh(small.magnetisation)[:, None])
-    assert float(proxy) == pytest.approx(small.entropy_production, rel=0.1)
-
-
-def test_with_symmetric_couplings_the_synchronous_chain_has_perettos_law():
-    J, h = random_system(4, 1, 5)
-    made = chain.sign_chain(J, h, 0.9)
-    field = 0.9 * (h[:, 0] + made.states @ J.mT)
-    law = torch.softmax(torch.logaddexp(field, -field).sum(-1) + 0.9 * made.states @ h[:, 0], 0)
-    torch.testing.assert_close(made.stationary, law, rtol=1e-10, atol=1e-13)
-    boltzmann = torch.softmax(0.9 * ((made.states @ J * made.states).sum(-1) / 2 + made.states @ h[:, 0]), 0)
-    assert float((made.stationary - boltzmann).abs().max()) > 1e-3
 
 
 def test_golden_hopfield():
@@ -277,7 +198,7 @@ def test_retrieval_is_single_for_cold_and_global_for_hot_memories():
 def test_sampling_agrees_with_exact_values(sites, dim):
     J, h = random_system(sites, dim, 9)
     exact = S.solve(S.Exact(J, h, 0.8, 1.3, nodes=20))
-    fit = S.solve(S.MonteCarlo(J, h, 0.8, 1.3, chains=200, sweeps=300, generator=torch.Generator().manual_seed(0)))
+    fit = S.solve(S.MonteCarlo(J, h, 0.8, 1.3, chains=100, sweeps=120, generator=torch.Generator().manual_seed(0)))
     off = (fit.magnetisation - exact.magnetisation) / fit.error
     assert float(off.abs().max()) < 4.5
     assert float(fit.energy) == pytest.approx(float(exact.energy), abs=0.05)
