@@ -20,7 +20,13 @@ from mechview.errors import UsageError
 from mechview.manifest import manifest
 
 SideA = Annotated[str, typer.Argument(metavar="A", help="First model, or first prompt with --model.")]
-SideB = Annotated[str, typer.Argument(metavar="B", help="Second model, or second prompt with --model.")]
+SideB = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[B]", help="Second model, or second prompt with --model; A with its --adapter if left out."
+    ),
+]
+Adapter = Annotated[Path | None, typer.Option("--adapter", help="Folder of a peft adapter to put on the second model.")]
 OnModel = Annotated[str | None, typer.Option("--model", help="Model that both prompts run in: A and B are texts.")]
 RevisionA = Annotated[str | None, typer.Option("--revision-a", help="Revision of model A.")]
 RevisionB = Annotated[str | None, typer.Option("--revision-b", help="Revision of model B.")]
@@ -34,7 +40,7 @@ Draws = Annotated[int, typer.Option("--draws", min=1, help="Resamples of interva
 
 
 def compare(
-    a: SideA, b: SideB, model: OnModel = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
+    a: SideA, b: SideB = None, model: OnModel = None, adapter: Adapter = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
     revision_a: RevisionA = None, revision_b: RevisionB = None,
     prompt: o.Prompts = None, prompts: o.PromptFile = None, target: Target = None, against: Against = None,
     position: Position = -1, by: Grain = "head", offset: o.Offset = None, fold: o.Fold = True,
@@ -55,6 +61,11 @@ def compare(
     chance: dict[str, Any] = {"seed": seed, "draws": draws}
     if (sets or paired) and (model is None or not sets):
         raise UsageError("--sets needs --model, and --paired needs --sets")
+    if adapter is not None and model is not None:
+        raise UsageError("--adapter is put on the second of two models: leave out --model")
+    if b is None and adapter is None:
+        raise UsageError("say what to compare with: A and B, or A with its --adapter FOLDER")
+    b = b or a
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)
@@ -63,7 +74,7 @@ def compare(
             sides: list[Any] = [_items(one, target) for one in read] or [a, b]
             kept = {"model": opened} | asked | (chance | {"paired": paired} if sets else {})
         else:
-            opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline)
+            opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline, adapter=adapter)
             texts = Texts(prompt, None, None, False, bos).read(opened)
             read = [Texts(None, prompts, None, False, bos).table(opened, other)] if prompts else []
             items = texts + [item for one in read for item in _items(one, target)]
@@ -76,7 +87,7 @@ def compare(
         found = compare_sides(*sides, **kept)
     told: dict[str, Any] = asked | dict(
         verb="compare", a=a, b=b, on_model=model, sets=sets, paired=paired, revision_a=revision_a, revision_b=revision_b,
-        offset=offset, fold=fold, prompts=None if prompts is None else str(prompts), **chance,
+        offset=offset, fold=fold, adapter=None if adapter is None else str(adapter), prompts=None if prompts is None else str(prompts), **chance,
     )  # fmt: skip
     emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
     return max((told_left_out(one, quiet) for one in read), default=0)

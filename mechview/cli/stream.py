@@ -151,7 +151,8 @@ def _means(model: Any, text: str) -> Any:
     layer, dot, point = place.removeprefix("L").partition(".")
     if not (comma and dot and layer.isdigit()):
         raise UsageError(f"--direction {text} is no difference of means; write means:A.txt,B.txt@L1.post")
-    return mean_direction(model, prompt_table(a).texts, prompt_table(b).texts, layer=int(layer), point=point)
+    sides = [prompt_table(file).drawn(model).texts for file in (a, b)]
+    return mean_direction(model, *sides, layer=int(layer), point=point)
 
 
 def token_list(given: list[str] | None) -> list[str | int] | None:

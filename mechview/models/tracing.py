@@ -12,6 +12,7 @@ from torch import Tensor
 from mechview.errors import CheckError, PromptError, UsageError
 from mechview.models.capture import Capture
 from mechview.models.load import Model
+from mechview.models.repeated import Repeated
 from mechview.models.trace import Trace
 from mechview.tokens import describe
 
@@ -107,6 +108,8 @@ def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:
 
 def given_ids(prompt: Any) -> list[int]:
     """Ids given as a list, an array or a tensor; a batch of one, as tokenizers return it, is that prompt."""
+    if isinstance(prompt, Repeated):
+        raise PromptError("random tokens are drawn from a model's own vocabulary: take table.fitting(model)")
     plain: list[Any] = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
     if isinstance(prompt, bytes):
         raise PromptError("a prompt is text, or one list of whole numbers: token ids")

@@ -7,7 +7,7 @@ they had at each position (the default and only exact choice for post-norm model
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from mechview.models.reader import check_layer
 from mechview.models.trace import Point, Trace, as_trace
 from mechview.models.weights import Stack
 from mechview.residual.embeddings import embed_steps
-from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps
+from mechview.residual.rows import GRAINS, Grain, Step, Transport, attention_steps, block_steps, middle_steps
 from mechview.results import Result
 
 MOST_BYTES = 4e9  # of rows by source, before their sums
@@ -70,10 +70,7 @@ def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, st
         raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
     stack = check_layer(trace.weights.shape, 0, stack or trace.stack)
     last, at = _point(trace, point, stack)
-    _check_size(trace, by, last + 1, stack)
-    rows = Rows()
-    for step in steps_to(trace, by, last, at, stack):
-        rows.take(step)
+    rows = gathered(trace, by, last + 1, stack, steps_to(trace, by, last, at, stack))
     total = trace.stream(last, at, stack)
     values = rows.values
     return Ledger(
@@ -121,6 +118,19 @@ class Rows:
         return torch.cat(self.parts)
 
 
+def gathered(trace: Trace, by: Grain, layers: int, stack: Stack, steps: Iterable[Step]) -> Rows:
+    """Rows of the steps through so many layers.
+
+    Raises:
+        UsageError: rows by source that no machine should be asked to hold at once.
+    """
+    _check_size(trace, by, layers, stack)
+    rows = Rows()
+    for step in steps:
+        rows.take(step)
+    return rows
+
+
 def cosine(x: Float[Tensor, "*component pos d_model"], y: Float[Tensor, "pos d_model"]) -> Tensor:
     """Cosine of rows to a stream, NaN where either is zero."""
     return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
@@ -137,8 +147,16 @@ def steps_to(trace: Trace, by: Grain, last: int, at: Point, stack: Stack) -> Ite
         yield from middle_steps(trace, last, by, stack)
 
 
+def steps_before(trace: Trace, by: Grain, layer: int, stack: Stack) -> Iterator[Step]:
+    """Steps up to what queries of an attention layer read; cross-attention reads behind its block's own attention."""
+    if stack != "cross":
+        yield from steps_to(trace, by, layer, "pre", stack)
+        return
+    yield from steps_to(trace, by, layer, "pre", "decoder")
+    yield from attention_steps(trace, layer, by, "decoder")
+
+
 def _check_size(trace: Trace, by: Grain, layers: int, stack: Stack) -> None:
-    """Raises UsageError: rows by source that no machine should be asked to hold at once."""
     seen = trace.attention(0, stack)
     size = layers * seen.pattern.numel() * seen.stream.shape[-1] * seen.stream.element_size()
     if by == "source" and size > MOST_BYTES:

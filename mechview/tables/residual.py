@@ -123,7 +123,7 @@ def lens_frame(lens: Lens) -> pd.DataFrame:
 @frame_of(ScoreLedger)
 def score_frame(found: ScoreLedger) -> pd.DataFrame:
     """The `score_ledger` table: one row a pair of writers, and one for the position's own bias."""
-    pairs = list(product(found.components, repeat=2))
+    pairs = list(product(found.components, found.key_components))
     return typed(
         {
             "label": found.label,
