@@ -10,7 +10,7 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.dry import show_cost
 from mechview.cli.output import Answer, emit, output, working
-from mechview.cli.stream_text import growth_text, lens_text, resid_text
+from mechview.cli.stream_text import growth_text, lens_changes_text, lens_text, resid_text
 from mechview.errors import UsageError
 from mechview.manifest import manifest
 
@@ -32,6 +32,9 @@ Along = Annotated[
 ]
 Growth = Annotated[bool, typer.Option("--growth", help="Norm and turning of the stream, point by point.")]
 Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
+Changes = Annotated[
+    bool, typer.Option("--changes", help="Who moved the reading of --target between points, instead of the readings.")
+]
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 
 
@@ -73,13 +76,18 @@ def resid(
 
 def lens(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
-    bos: o.BosChoice = o.Bos.auto, target: Target = None, position: Position = -1, revision: o.Revision = None,
+    bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
+    changes: Changes = False, by: Grain = "head", top: Top = 20, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
     dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
-    """What the stream would predict at every point: the logit lens, ending at the model's own output."""
-    from mechview.residual.lens import lens as read_lens
+    """What the stream would predict at every point: the logit lens, ending at the model's own output.
+
+    With --changes: what each component does to the reading of --target (minus --against), from point to point.
+    """
+    if (changes and target is None) or (against is not None and not changes):
+        raise UsageError("--changes needs a --target, and --against needs --changes")
 
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
@@ -88,10 +96,21 @@ def lens(
         if dry_run:
             return show_cost("lens", opened, [asked_for(opened, texts)], bos.value, run, to)
         seen = traced(opened, texts)
-        found = read_lens(seen, token_list(target))
-    told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value)
-    emit(Answer("lens", found.frame, lambda: lens_text(found, position), lambda: manifest(opened, run, **told)), to)
+        found = _read(seen, target, against, position, by, changes)
+    told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value, changes=changes)
+    told |= dict(against=against, by=by) if changes else {}
+    text = lambda: lens_changes_text(found, top) if changes else lens_text(found, position)  # noqa: E731
+    emit(Answer("lens_changes" if changes else "lens", found.frame, text, lambda: manifest(opened, run, **told)), to)
     return 0
+
+
+def _read(seen: Any, target: Any, against: Any, position: int, by: str, changes: bool) -> Any:
+    from mechview.residual.lens import lens as read_lens
+    from mechview.residual.lens_changes import lens_changes
+
+    if changes:
+        return lens_changes(seen, token_list(target), token_list(against), position, by)
+    return read_lens(seen, token_list(target))
 
 
 def traced(model: Any, texts: Texts) -> Any:

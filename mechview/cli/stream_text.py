@@ -66,3 +66,17 @@ def lens_text(found: Any, position: int) -> str:
         table(columns, rows[columns].itertuples(index=False, name=None), f"logit lens at position {position % length}")
         + check
     )
+
+
+def lens_changes_text(found: Any, top: int) -> str:
+    """The rows that move the reading most, in the order they are written."""
+    chosen = {id(row) for row in found.top(top)}
+    rows = [(row.since, row.point, row.component, row.value) for row in found.rows if id(row) in chosen]
+    rest = len(found.rows) - len(rows)
+    rows += [("", "", f"{rest} others", sum(row.value for row in found.rows if id(row) not in chosen))] if rest else []
+    cap = "" if found.softcap is None else f", before the soft-cap of {found.softcap:g}"
+    title = f"{found.direction} as the lens reads it at position {found.position}{cap}: the largest changes"
+    check = (
+        f"readings from 0 to {float(found.readings[-1]):.6g} (the model's own); steps add up within {found.error:.1e}\n"
+    )
+    return table(("since", "to", "component", "change"), rows, title) + check

@@ -12,6 +12,7 @@ from mechview.figures.comparison import aligned_strip, delta_grid
 from mechview.figures.depth import growth_curves
 from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
+from mechview.figures.lens_changes import lens_steps
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
 from mechview.figures.solvers import beta_sweep, free_energy_landscape, magnetisation_map, retrieval_map
@@ -29,6 +30,7 @@ __all__ = [
     "growth_curves",
     "head_grid",
     "largest_changes",
+    "lens_steps",
     "lens_trajectory",
     "magnetisation_map",
     "mean_shares",

@@ -43,6 +43,22 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         "rank": Column("Int32", "tokens with a larger logit"),
     }
     | CHECK,
+    "lens_changes": MODEL
+    | {
+        "since": Column("str", "the point before; start: nothing, where the reading is 0"),
+        "point": Column("str", "the point read"),
+        "pos": Column("int32", "position"),
+    }
+    | COMPONENT
+    | {
+        "target": Column("str", "the logit that is read"),
+        "value": Column(
+            "float64", "what the component does to the reading, logits; rescaling: what stood there before"
+        ),
+        "change": Column("float64", "of the reading since the point before"),
+        "logit": Column("float64", "the reading at `point`, before any soft-cap"),
+    }
+    | CHECK,
     "score_ledger": MODEL
     | {
         "label": Column("str", "the head that looks"),
