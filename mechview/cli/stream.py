@@ -31,6 +31,9 @@ Along = Annotated[
     ),
 ]
 Growth = Annotated[bool, typer.Option("--growth", help="Norm and turning of the stream, point by point.")]
+Writes = Annotated[
+    bool, typer.Option("--writes", help="With a direction: size of every row at every position, and cosine to it.")
+]
 Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
 Changes = Annotated[
     bool, typer.Option("--changes", help="Who moved the reading of --target between points, instead of the readings.")
@@ -41,7 +44,7 @@ Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 def resid(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
-    direction: Along = None, read: Read = "stream", growth: Growth = False,
+    direction: Along = None, read: Read = "stream", growth: Growth = False, writes: Writes = False,
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
@@ -60,14 +63,16 @@ def resid(
             return show_cost("resid", opened, [asked_for(opened, texts)], bos.value, run, to, by=by, target=target)
         seen = traced(opened, texts)
         if growth:
-            found = _growth(seen, target or against or direction)
+            found = _growth(seen, target or against or direction or writes)
+        elif writes:
+            found = _writes(opened, seen, target, against, direction, by, point)
         elif direction is not None:
             found = _along(opened, seen, direction, read, position, by, target or against or point != "final")
         else:
             found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
-        bos=bos.value, direction=direction, read=read if direction else None, growth=growth,
+        bos=bos.value, direction=direction, read=read if direction else None, growth=growth, writes=writes,
     )  # fmt: skip
     text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
     emit(Answer("depth" if growth else "contrib", found.frame, text, lambda: manifest(opened, run, **told)), to)
@@ -150,6 +155,20 @@ def _along(model: Any, seen: Any, direction: str, read: str, position: int, by: 
         raise UsageError("--direction stands alone: leave out --target, --against and --point")
     named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
     return shares_along(seen, named, position=position, by=by, read=read)
+
+
+def _writes(model: Any, seen: Any, target: Any, against: Any, direction: str | None, by: str, point: str) -> Any:
+    from mechview.residual.directions import named_direction
+    from mechview.residual.ledger import ledger
+
+    if target is None and direction is None:
+        raise UsageError(
+            "--writes needs a --target or a --direction; without either resid shows the rows' sizes anyway"
+        )
+    if direction is None:
+        return ledger(seen, by, _place(point), target=token_list(target), against=token_list(against))
+    named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
+    return ledger(seen, by, _place(point), target=token_list(target), direction=named.vector)
 
 
 def _growth(seen: Any, more: Any) -> Any:

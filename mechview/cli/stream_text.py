@@ -32,12 +32,17 @@ def _shares_text(found: Any, frame: Any, top: int) -> str:
 def _ledger_text(found: Any, frame: Any, top: int) -> str:
     """Mean sizes over positions after the first, and the first apart."""
     later, first = frame[~frame["first"]], frame[frame["first"]].set_index("component")
-    means = later.groupby("component", sort=False)[["norm", "cos_stream", "share_of_update"]].mean()
+    asked = [] if found.direction is None else ["cos_direction"]
+    shown = ["norm", "cos_stream", *asked, "share_of_update"]
+    means = later.groupby("component", sort=False)[shown].mean()
     means = means.sort_values("norm", ascending=False).head(top) if len(later) else means
     names = means.index if len(later) else first.index[:top]
-    rows = [(name, *(means.loc[name] if len(later) else (None, None, None)), first.loc[name, "norm"]) for name in names]
+    rows = [
+        (name, *(means.loc[name] if len(later) else [None] * len(shown)), first.loc[name, "norm"]) for name in names
+    ]
     title = f"rows of the stream at {found.point}, by {found.by}: means over positions after the first"
-    columns = ("component", "norm", "cosine to stream", "share of update", "norm at position 0")
+    towards = [f"cosine to {found.direction}"] if asked else []
+    columns = ("component", "norm", "cosine to stream", *towards, "share of update", "norm at position 0")
     check = f"rows sum to the model's own stream within {found.error:.1e} of its largest value\n"
     return table(columns, rows, title) + check
 

@@ -11,8 +11,8 @@ import pytest
 import families
 import mechview as mv
 from conftest import family
-from memory import held_bytes, peak_bytes
 from mechview.models.prompt_tables import Case
+from memory import held_bytes, peak_bytes
 
 LENGTH, FEW, MANY = 40, 3, 12
 
@@ -64,7 +64,7 @@ MEASURES = [
 
 @pytest.fixture(scope="module")
 def models():
-    model, module = family("gpt2")
+    model, _ = family("gpt2")
     other = mv.wrap(families.FAMILIES["gpt2"].build(seed=3))
     return model, other
 
