@@ -56,6 +56,21 @@ def test_compare_takes_targets_from_a_table_and_compares_sets(cli, tmp_path):
     assert cli("compare", file, file, "--sets").code == 2
 
 
+def test_two_positions_of_one_prompt_are_compared(cli, toy):
+    done = cli("compare", PROMPT, "--model", "toy", "--positions", "2,-1", "-t", " man", "--json")
+    found = mv.compare_positions(mv.trace(toy, PROMPT), 2, -1, target=[" man"])
+    assert [row["delta"] for row in done.json["rows"]] == [row.delta for row in found.rows]
+    assert "identical" in cli("compare", PROMPT, "--model", "toy", "--positions", "2,2").out
+    for wrong in (
+        ("--positions", "2"),
+        ("--positions", "2,99"),
+        ("--positions", "a,b"),
+        ("other", "--positions", "1,2"),
+    ):
+        refused = cli("compare", PROMPT, *wrong, "--model", "toy")
+        assert (refused.code, refused.out, len(refused.err.strip().splitlines())) == (2, "", 1)
+
+
 def test_patch_needs_a_second_prompt_from_somewhere(cli, tmp_path):
     assert "say what to patch into" in cli("patch", "-p", PROMPT, "-t", " man").err
     both = cli("patch", "-p", PROMPT, "--prompts", written(tmp_path, ROWS))
