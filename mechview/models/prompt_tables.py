@@ -176,7 +176,7 @@ def _several(value: Any) -> bool:
 def _wrong_answer(case: Case, tokenizer: Any) -> str:
     """Why a row cannot be asked, or nothing."""
     for side in (case.target, case.against):
-        for text in [side] if isinstance(side, str) else side or ():
+        for text in [side] if isinstance(side, str | int) else side or ():
             try:
                 if isinstance(text, str):
                     one_token(text, tokenizer)

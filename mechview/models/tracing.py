@@ -20,7 +20,7 @@ DEFAULT_PROMPT = (
     "And the evening and the morning were the first day. And the evening and the morning were the second day."
 )
 DEFAULT_IDS = 12
-Prompt = str | Sequence[Any] | Tensor  # text, or token ids, which are checked where they are read
+Prompt = str | Sequence[Any] | Tensor | Repeated  # text, or token ids, which are checked where they are read
 Bos = str  # auto, yes or no; checked where a prompt is read
 
 

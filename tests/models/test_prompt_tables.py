@@ -12,7 +12,7 @@ import pytest
 import mechview as mv
 from conftest import family
 from mechview.errors import PromptError
-from mechview.models.repeated import distinct
+from mechview.models.repeated import beginning, distinct
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -70,16 +70,15 @@ def test_random_tokens_repeat_and_are_ordinary_ones_of_every_vocabulary(toy):
         special = set(toy.tokenizer.all_special_ids) if model is toy else set()
         assert (len(table), table.left_out) == (24, ())
         for case in table:
-            period, ids = case.about["period"], case.prompt
+            first = len(beginning(model))
+            period, ids, broken = case.about["period"], case.prompt[first:], case.corrupted[first:]
             words = ids[:period]
             assert (len(set(words)), set(words) & special) == (period, set())
             assert ids[period:] == words[: len(ids) - period]
             assert case.target == words[len(ids) - period]
             assert case.against in set(words) - {case.target, ids[-1]}
-            assert case.corrupted.count(ids[-1]) == 1  # in the second period alone: nothing says what follows
-            assert [n for n, (a, b) in enumerate(zip(ids, case.corrupted, strict=True)) if a != b] == [
-                len(ids) - period - 1
-            ]
+            assert broken.count(ids[-1]) == 1  # in the second period alone: nothing says what follows
+            assert [n for n, (a, b) in enumerate(zip(ids, broken, strict=True)) if a != b] == [len(ids) - period - 1]
         assert mv.prompt_table("random").fitting(model) == table
 
 
