@@ -59,6 +59,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "residual.effects": ["Effects", "effects"],
         "residual.ledger": ["Ledger", "ledger"],
         "residual.lens": ["Lens", "lens"],
+        "residual.lens_changes": ["LensChanges", "lens_changes"],
         "residual.patching": ["Patching", "patch"],
         "residual.paths": ["path_patch"],
         "residual.shares": ["Shares", "shares"],

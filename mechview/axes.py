@@ -18,6 +18,7 @@ AXES: dict[str, str] = {
     "d_vocab": "token of the vocabulary",
     "expert": "expert of a mixture-of-experts MLP",
     "component": "anything that adds to the residual stream",
+    "key_component": "the same on the key side of a score: another stack's in cross-attention",
     "point": "place in the residual stream: before a block, in its middle, after the last",
     "slot": "place among a mixture's chosen experts",
     "n": "inner size of a small square matrix",

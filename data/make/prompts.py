@@ -61,6 +61,7 @@ WORDS = words(
     "ship king door silver tree bird road moon fish star book knife window letter bridge flower engine coat island"
 )
 REPEATS, PERIODS = 24, (4, 6, 8)
+RANDOM, RANDOM_PERIODS = 24, (8, 16, 32)
 ABOUT = {
     "ioi": {
         "for": "indirect object identification: which heads move the name that is not repeated to the end",
@@ -90,6 +91,18 @@ ABOUT = {
             "against": "another word of the list",
             "corrupted": "the list with the word before the answer exchanged, so that no repetition says what comes next",
             "period": "words until the list repeats",
+        },
+    },
+    "random": {
+        "for": "induction without meaning: random tokens of the model's own vocabulary, then the same again",
+        "source": "numbers drawn with a fixed seed, which each model's ordinary tokens give their ids to",
+        "columns": {
+            "prompt": "random tokens, and the first `shown` of them again", "target": "the token that came next before",
+            "against": "the token at place `wrong` of the period",
+            "corrupted": "the same with the token before the answer exchanged, so that no repetition says what comes next",
+            "period": "tokens until they repeat",
+            "draws": "numbers from 0 to 1, one a token of the period and one for the exchange: places in the vocabulary",
+            "shown": "tokens of the second period in the prompt", "wrong": "place of the wrong answer, from 0",
         },
     },
 }  # fmt: skip
@@ -138,10 +151,22 @@ def repeats(draw: random.Random) -> list[dict[str, object]]:
     return rows
 
 
+def random_tokens(draw: random.Random) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for number in range(RANDOM):
+        period = RANDOM_PERIODS[number % len(RANDOM_PERIODS)]
+        shown = draw.randrange(2, period)
+        wrong = draw.choice([n for n in range(period) if n not in (shown - 1, shown)])
+        draws = [int(draw.random() * 1e6) / 1e6 for _ in range(period + 1)]
+        rows.append({"draws": draws, "shown": shown, "wrong": wrong, "period": period})
+    return rows
+
+
 def write(folder: Path = OUT) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(SEED)
-    for name, rows in (("ioi", ioi(draw)), ("facts", facts(draw)), ("repeats", repeats(draw))):
+    tables = {"ioi": ioi, "facts": facts, "repeats": repeats, "random": random_tokens}
+    for name, rows in ((name, made(draw)) for name, made in tables.items()):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8", newline="\n")
         print(f"{name}: {len(rows)} prompts", file=sys.stderr)

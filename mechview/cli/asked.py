@@ -27,7 +27,7 @@ class Texts:
 
     def read(self, model: Any) -> list[Any]:
         """Texts and lists of ids, in the order options, file, ids."""
-        texts = [*(self.prompts or ()), *(read_prompts(self.file) if self.file else ())]
+        texts = [*(self.prompts or ()), *(read_prompts(self.file, model) if self.file else ())]
         said: list[Any] = [in_template(model, text) for text in texts] if self.chat else texts
         return said + [parse_ids(ids) for ids in self.ids or ()]
 
@@ -52,19 +52,21 @@ def parse_ids(text: str) -> list[int]:
         raise PromptError(f"{text!r} is not a list of token ids; write --ids 1,2,3") from None
 
 
-def read_prompts(file: Path) -> list[str]:
-    """Prompts of a bundled table (`ioi`, `facts`, `repeats`) or of a file, empty lines left out.
+def read_prompts(file: Path, model: Any) -> list[Any]:
+    """Prompts of a bundled table (`ioi`, `facts`, `repeats`, `random`) or of a file, empty lines left out.
 
     Raises:
         PromptError: the file is not there, is not text, or holds no prompt.
     """
     from mechview.models.prompt_tables import prompt_table
 
-    return prompt_table(file).texts
+    return prompt_table(file).drawn(model).texts
 
 
-def in_template(model: Any, text: str) -> list[int]:
+def in_template(model: Any, text: Any) -> list[int]:
     """Token ids of the text as a user's turn in the model's chat template."""
+    if not isinstance(text, str):
+        raise UsageError("random tokens are no text for a chat template: leave out --chat")
     if not getattr(model.tokenizer, "chat_template", None):
         why = "its tokenizer cannot be read" if model.tokenizer_error else "leave out --chat"
         raise UsageError(f"{model.name} has no chat template; {why}")
@@ -107,8 +109,9 @@ def optional_head(first: str | None, second: str | None, layer: int | None, head
 
 
 def open_model(
-    spec: str, revision: str | None, offline: bool, device: str = "cpu", dtype: Dtype = Dtype.float32
-) -> Any:
+    spec: str, revision: str | None, offline: bool, device: str = "cpu", dtype: Dtype = Dtype.float32,
+    adapter: Path | None = None,
+) -> Any:  # fmt: skip
     """The model, its weights still on disk."""
     from transformers.utils import logging
 
@@ -118,7 +121,7 @@ def open_model(
     if is_head(spec):
         raise UsageError(f"{spec} is a head, not a model: write it as --heads {spec}, after the model if there is one")
     logging.set_verbosity_error()  # type: ignore[no-untyped-call] # its notes are many lines long; what matters comes as an error of ours
-    return load(spec, revision=revision, offline=offline, device=device, dtype=dtype.value)
+    return load(spec, revision=revision, offline=offline, device=device, dtype=dtype.value, adapter=adapter)
 
 
 def chosen(weights: Any, layers: str | None, heads: str | None) -> tuple[Any, Any]:

@@ -20,7 +20,13 @@ from mechview.errors import UsageError
 from mechview.manifest import manifest
 
 SideA = Annotated[str, typer.Argument(metavar="A", help="First model, or first prompt with --model.")]
-SideB = Annotated[str, typer.Argument(metavar="B", help="Second model, or second prompt with --model.")]
+SideB = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[B]", help="Second model, or second prompt with --model; A with its --adapter if left out."
+    ),
+]
+Adapter = Annotated[Path | None, typer.Option("--adapter", help="Folder of a peft adapter to put on the second model.")]
 OnModel = Annotated[str | None, typer.Option("--model", help="Model that both prompts run in: A and B are texts.")]
 RevisionA = Annotated[str | None, typer.Option("--revision-a", help="Revision of model A.")]
 RevisionB = Annotated[str | None, typer.Option("--revision-b", help="Revision of model B.")]
@@ -30,11 +36,14 @@ Corrupted = Annotated[str | None, typer.Option("--corrupted", help="Second promp
 Stream = Annotated[str | None, typer.Option("--stack", help="encoder or decoder of encoder-decoder models.")]
 Sets = Annotated[bool, typer.Option("--sets", help="With --model: A and B are tables or files of prompts.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Prompt n of one set belongs to prompt n of the other.")]
+Two = Annotated[
+    str | None, typer.Option("--positions", help="With --model and A alone: two positions of one prompt, such as 2,-1.")
+]
 Draws = Annotated[int, typer.Option("--draws", min=1, help="Resamples of intervals and tests.")]
 
 
 def compare(
-    a: SideA, b: SideB, model: OnModel = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
+    a: SideA, b: SideB = None, model: OnModel = None, positions: Two = None, adapter: Adapter = None, sets: Sets = False, paired: Paired = False, stack: Stream = None,
     revision_a: RevisionA = None, revision_b: RevisionB = None,
     prompt: o.Prompts = None, prompts: o.PromptFile = None, target: Target = None, against: Against = None,
     position: Position = -1, by: Grain = "head", offset: o.Offset = None, fold: o.Fold = True,
@@ -42,7 +51,7 @@ def compare(
     out: o.Out = None, format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
     dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
-    """Two models (weights, and contributions on prompts), or with --model two prompts, or two --sets of them.
+    """Two models (weights, and contributions on prompts), or with --model two prompts, positions, or --sets of prompts.
 
     A table of prompts with answers (--prompts ioi) gives each prompt its own target, unless --target is given.
     """
@@ -53,17 +62,19 @@ def compare(
         by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
     )
     chance: dict[str, Any] = {"seed": seed, "draws": draws}
-    if (sets or paired) and (model is None or not sets):
-        raise UsageError("--sets needs --model, and --paired needs --sets")
+    _check_sides(a, b, model, positions, adapter, sets, paired)
+    if model is not None and (prompt or prompts is not None or revision_b is not None):
+        raise UsageError("with --model A and B are the prompts: leave out -p, --prompts and --revision-b")
+    b = b or a
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)
             read = [Texts(None, Path(side), None, False, bos).table(opened) for side in (a, b) if sets]
-            texts: list[Any] = _texts(read) or [a, b]
+            texts: list[Any] = _texts(read) or ([a, b] if positions is None else [a])
             sides: list[Any] = [_items(one, target) for one in read] or [a, b]
             kept = {"model": opened} | asked | (chance | {"paired": paired} if sets else {})
         else:
-            opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline)
+            opened, other = open_model(a, revision_a, offline), open_model(b, revision_b, offline, adapter=adapter)
             texts = Texts(prompt, None, None, False, bos).read(opened)
             read = [Texts(None, prompts, None, False, bos).table(opened, other)] if prompts else []
             items = texts + [item for one in read for item in _items(one, target)]
@@ -73,13 +84,40 @@ def compare(
             kept = {"prompts": items or None, "offset": offset or 0, "fold": fold} | chance | (asked if items else {})
         if dry_run:
             return show_cost("compare", opened, texts, bos.value, run, to, by=by, models=1 if model is not None else 2)
-        found = compare_sides(*sides, **kept)
+        found = compare_sides(*sides, **kept) if positions is None else _positions(opened, a, positions, asked)
     told: dict[str, Any] = asked | dict(
         verb="compare", a=a, b=b, on_model=model, sets=sets, paired=paired, revision_a=revision_a, revision_b=revision_b,
-        offset=offset, fold=fold, prompts=None if prompts is None else str(prompts), **chance,
+        offset=offset, fold=fold, positions=positions, adapter=adapter and str(adapter), prompts=prompts and str(prompts),
+        **chance,
     )  # fmt: skip
     emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
     return max((told_left_out(one, quiet) for one in read), default=0)
+
+
+def _check_sides(
+    a: str, b: str | None, model: str | None, positions: str | None, adapter: Path | None, sets: bool, paired: bool
+) -> None:
+    """Raises UsageError: sides that are missing, or that belong to another kind of comparison."""
+    if (sets or paired) and (model is None or not sets):
+        raise UsageError("--sets needs --model, and --paired needs --sets")
+    if adapter is not None and model is not None:
+        raise UsageError("--adapter is put on the second of two models: leave out --model")
+    if positions is not None and (model is None or b is not None or sets):
+        raise UsageError("--positions are of one prompt: give A alone and the --model that reads it")
+    if b is None and adapter is None and positions is None:
+        raise UsageError("say what to compare with: A and B, A with its --adapter FOLDER, or two --positions of A")
+
+
+def _positions(model: Any, prompt: str, positions: str, asked: dict[str, Any]) -> Any:
+    from mechview.models.tracing import trace
+    from mechview.residual.compare import compare_positions
+
+    try:
+        first, second = (int(part) for part in positions.split(","))
+    except ValueError:
+        raise UsageError(f"--positions {positions} are not two positions; write --positions 2,-1") from None
+    wanted = {name: asked[name] for name in ("by", "target", "against", "stack")}
+    return compare_positions(trace(model, prompt, bos=asked["bos"]), first, second, **wanted)
 
 
 def _texts(tables: list[Any]) -> list[str]:

@@ -53,7 +53,7 @@ def prompts(
     else:
         found = prompt_table(name)
         columns = PROMPT_COLUMNS
-        rows = [(c.prompt, c.target, c.against, c.corrupted) for c in found]
+        rows = [(str(c.prompt), c.target, c.against, c.corrupted) for c in found]
         said = f"{found.purpose}\n" + "".join(f"{column}: {meaning}\n" for column, meaning in found.columns.items())
     text = lambda: said + table(columns, rows)  # noqa: E731
     document = lambda: table_document([dict(zip(columns, row, strict=True)) for row in rows], ABOUT, "prompts")  # noqa: E731

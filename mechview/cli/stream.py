@@ -10,7 +10,7 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.dry import show_cost
 from mechview.cli.output import Answer, emit, output, working
-from mechview.cli.stream_text import growth_text, lens_text, resid_text
+from mechview.cli.stream_text import growth_text, lens_changes_text, lens_text, resid_text
 from mechview.errors import UsageError
 from mechview.manifest import manifest
 
@@ -31,14 +31,20 @@ Along = Annotated[
     ),
 ]
 Growth = Annotated[bool, typer.Option("--growth", help="Norm and turning of the stream, point by point.")]
+Writes = Annotated[
+    bool, typer.Option("--writes", help="With a direction: size of every row at every position, and cosine to it.")
+]
 Read = Annotated[str, typer.Option("--read", help="Where a --direction is read: stream, or 'final norm'.")]
+Changes = Annotated[
+    bool, typer.Option("--changes", help="Who moved the reading of --target between points, instead of the readings.")
+]
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows to print.")]
 
 
 def resid(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
     bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
-    direction: Along = None, read: Read = "stream", growth: Growth = False,
+    direction: Along = None, read: Read = "stream", growth: Growth = False, writes: Writes = False,
     by: Grain = "head", point: Point = "final", freeze: Freeze = "own", fold: o.Fold = True, top: Top = 20,
     revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
     offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
@@ -57,14 +63,16 @@ def resid(
             return show_cost("resid", opened, [asked_for(opened, texts)], bos.value, run, to, by=by, target=target)
         seen = traced(opened, texts)
         if growth:
-            found = _growth(seen, target or against or direction)
+            found = _growth(seen, target or against or direction or writes)
+        elif writes:
+            found = _writes(opened, seen, target, against, direction, by, point)
         elif direction is not None:
             found = _along(opened, seen, direction, read, position, by, target or against or point != "final")
         else:
             found = _rows(seen, target, against, position, by, point, freeze, fold)
     told: dict[str, Any] = dict(
         verb="resid", target=target, against=against, position=position, by=by, point=point, freeze=freeze, fold=fold,
-        bos=bos.value, direction=direction, read=read if direction else None, growth=growth,
+        bos=bos.value, direction=direction, read=read if direction else None, growth=growth, writes=writes,
     )  # fmt: skip
     text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
     emit(Answer("depth" if growth else "contrib", found.frame, text, lambda: manifest(opened, run, **told)), to)
@@ -73,13 +81,18 @@ def resid(
 
 def lens(
     model: o.ModelName = "toy", prompt: o.Prompts = None, ids: o.Ids = None, chat: o.Chat = False,
-    bos: o.BosChoice = o.Bos.auto, target: Target = None, position: Position = -1, revision: o.Revision = None,
+    bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
+    changes: Changes = False, by: Grain = "head", top: Top = 20, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False, out: o.Out = None,
     format: o.Form = None, json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False,
     dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
-    """What the stream would predict at every point: the logit lens, ending at the model's own output."""
-    from mechview.residual.lens import lens as read_lens
+    """What the stream would predict at every point: the logit lens, ending at the model's own output.
+
+    With --changes: what each component does to the reading of --target (minus --against), from point to point.
+    """
+    if (changes and target is None) or (against is not None and not changes):
+        raise UsageError("--changes needs a --target, and --against needs --changes")
 
     to = output(out, format, json, quiet, force)
     with working(f"running {model}", quiet) as run:
@@ -88,10 +101,21 @@ def lens(
         if dry_run:
             return show_cost("lens", opened, [asked_for(opened, texts)], bos.value, run, to)
         seen = traced(opened, texts)
-        found = read_lens(seen, token_list(target))
-    told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value)
-    emit(Answer("lens", found.frame, lambda: lens_text(found, position), lambda: manifest(opened, run, **told)), to)
+        found = _read(seen, target, against, position, by, changes)
+    told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value, changes=changes)
+    told |= dict(against=against, by=by) if changes else {}
+    text = lambda: lens_changes_text(found, top) if changes else lens_text(found, position)  # noqa: E731
+    emit(Answer("lens_changes" if changes else "lens", found.frame, text, lambda: manifest(opened, run, **told)), to)
     return 0
+
+
+def _read(seen: Any, target: Any, against: Any, position: int, by: str, changes: bool) -> Any:
+    from mechview.residual.lens import lens as read_lens
+    from mechview.residual.lens_changes import lens_changes
+
+    if changes:
+        return lens_changes(seen, token_list(target), token_list(against), position, by)
+    return read_lens(seen, token_list(target))
 
 
 def traced(model: Any, texts: Texts) -> Any:
@@ -133,6 +157,20 @@ def _along(model: Any, seen: Any, direction: str, read: str, position: int, by: 
     return shares_along(seen, named, position=position, by=by, read=read)
 
 
+def _writes(model: Any, seen: Any, target: Any, against: Any, direction: str | None, by: str, point: str) -> Any:
+    from mechview.residual.directions import named_direction
+    from mechview.residual.ledger import ledger
+
+    if target is None and direction is None:
+        raise UsageError(
+            "--writes needs a --target or a --direction; without either resid shows the rows' sizes anyway"
+        )
+    if direction is None:
+        return ledger(seen, by, _place(point), target=token_list(target), against=token_list(against))
+    named = _means(model, direction) if direction.startswith("means:") else named_direction(direction, model)
+    return ledger(seen, by, _place(point), target=token_list(target), direction=named.vector)
+
+
 def _growth(seen: Any, more: Any) -> Any:
     from mechview.residual.depth import depth
 
@@ -151,7 +189,8 @@ def _means(model: Any, text: str) -> Any:
     layer, dot, point = place.removeprefix("L").partition(".")
     if not (comma and dot and layer.isdigit()):
         raise UsageError(f"--direction {text} is no difference of means; write means:A.txt,B.txt@L1.post")
-    return mean_direction(model, prompt_table(a).texts, prompt_table(b).texts, layer=int(layer), point=point)
+    sides = [prompt_table(file).drawn(model).texts for file in (a, b)]
+    return mean_direction(model, *sides, layer=int(layer), point=point)
 
 
 def token_list(given: list[str] | None) -> list[str | int] | None:

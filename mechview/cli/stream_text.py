@@ -32,12 +32,17 @@ def _shares_text(found: Any, frame: Any, top: int) -> str:
 def _ledger_text(found: Any, frame: Any, top: int) -> str:
     """Mean sizes over positions after the first, and the first apart."""
     later, first = frame[~frame["first"]], frame[frame["first"]].set_index("component")
-    means = later.groupby("component", sort=False)[["norm", "cos_stream", "share_of_update"]].mean()
+    asked = [] if found.direction is None else ["cos_direction"]
+    shown = ["norm", "cos_stream", *asked, "share_of_update"]
+    means = later.groupby("component", sort=False)[shown].mean()
     means = means.sort_values("norm", ascending=False).head(top) if len(later) else means
     names = means.index if len(later) else first.index[:top]
-    rows = [(name, *(means.loc[name] if len(later) else (None, None, None)), first.loc[name, "norm"]) for name in names]
+    rows = [
+        (name, *(means.loc[name] if len(later) else [None] * len(shown)), first.loc[name, "norm"]) for name in names
+    ]
     title = f"rows of the stream at {found.point}, by {found.by}: means over positions after the first"
-    columns = ("component", "norm", "cosine to stream", "share of update", "norm at position 0")
+    towards = [f"cosine to {found.direction}"] if asked else []
+    columns = ("component", "norm", "cosine to stream", *towards, "share of update", "norm at position 0")
     check = f"rows sum to the model's own stream within {found.error:.1e} of its largest value\n"
     return table(columns, rows, title) + check
 
@@ -66,3 +71,17 @@ def lens_text(found: Any, position: int) -> str:
         table(columns, rows[columns].itertuples(index=False, name=None), f"logit lens at position {position % length}")
         + check
     )
+
+
+def lens_changes_text(found: Any, top: int) -> str:
+    """The rows that move the reading most, in the order they are written."""
+    chosen = {id(row) for row in found.top(top)}
+    rows = [(row.since, row.point, row.component, row.value) for row in found.rows if id(row) in chosen]
+    rest = len(found.rows) - len(rows)
+    rows += [("", "", f"{rest} others", sum(row.value for row in found.rows if id(row) not in chosen))] if rest else []
+    cap = "" if found.softcap is None else f", before the soft-cap of {found.softcap:g}"
+    title = f"{found.direction} as the lens reads it at position {found.position}{cap}: the largest changes"
+    check = (
+        f"readings from 0 to {float(found.readings[-1]):.6g} (the model's own); steps add up within {found.error:.1e}\n"
+    )
+    return table(("since", "to", "component", "change"), rows, title) + check

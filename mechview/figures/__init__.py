@@ -14,6 +14,7 @@ from mechview.figures.composition import component_map, composition_graph, compo
 from mechview.figures.depth import growth_curves
 from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
+from mechview.figures.lens_changes import lens_steps
 from mechview.figures.memory import by_lag, gates_over_text, half_life_spectrum, lag_profiles, retention_map
 from mechview.figures.parity import parity_by_layer
 from mechview.figures.residual import lens_trajectory, rows_by_position, score_map, waterfall
@@ -56,6 +57,7 @@ __all__ = [
     "ladder_by_layer",
     "lag_profiles",
     "largest_changes",
+    "lens_steps",
     "lens_trajectory",
     "magnetisation_map",
     "mean_shares",

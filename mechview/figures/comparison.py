@@ -26,13 +26,15 @@ def _comparison(comparison: Any) -> go.Figure:
     """Two prompts as a strip, two models as a grid of heads, everything else by its largest differences."""
     frame = comparison.frame()
     if comparison.aligned is not None and comparison.tokens is not None:
-        return aligned_strip(frame, comparison.tokens, comparison.leading[0])
+        return aligned_strip(frame, comparison.tokens, comparison.leading[0], comparison.identical)
     if comparison.kind == "models" and frame["head"].notna().any():
-        return delta_grid(frame, comparison.leading[0])
+        return delta_grid(frame, comparison.leading[0], identical=comparison.identical)
     return largest_changes(frame, comparison.leading, comparison.identical)
 
 
-def aligned_strip(compare: pd.DataFrame, tokens: tuple[Any, Any], quantity: str = "difference") -> go.Figure:
+def aligned_strip(
+    compare: pd.DataFrame, tokens: tuple[Any, Any], quantity: str = "difference", identical: bool = False
+) -> go.Figure:
     """Two prompts under each other, aligned; the colour is how much the components differ there.
 
     Args:
@@ -57,7 +59,8 @@ def aligned_strip(compare: pd.DataFrame, tokens: tuple[Any, Any], quantity: str 
         figure.add_annotation(x=n, y=0.5, yref="paper", text=mark, showarrow=False)
     first = compare.iloc[0]
     changed = sum(mark != "=" for mark in steps["mark"])
-    title = f"{first['model_a']}, two prompts: {changed} edits (colours scaled without position 0)"
+    said = "identical" if identical else f"{changed} edits (colours scaled without position 0)"
+    title = f"{first['model_a']}, two prompts: {said}"
     figure.update_layout(template=TEMPLATE, title={"text": plain_text(title)}, height=260)
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title_text="aligned tokens", showticklabels=False)
@@ -87,7 +90,9 @@ def _token(tokens: Any, pos: int | None) -> str:
     return "" if pos is None else plain_text(str(tokens[pos]))
 
 
-def delta_grid(compare: pd.DataFrame, quantity: str = "difference", column: str = "delta") -> go.Figure:
+def delta_grid(
+    compare: pd.DataFrame, quantity: str = "difference", column: str = "delta", identical: bool = False
+) -> go.Figure:
     """Heads across, layers down: root mean square over positions after the first, with sign where one number is left."""
     rows = only(compare, "quantity", quantity)
     rows = rows[rows["head"].notna()]
@@ -107,7 +112,8 @@ def delta_grid(compare: pd.DataFrame, quantity: str = "difference", column: str 
         )
     )  # fmt: skip
     first = compare.iloc[0]
-    title = f"{first['model_a']} against {first['model_b']}: {column} of {quantity}"
+    said = "identical" if identical else f"{column} of {quantity}"
+    title = f"{first['model_a']} against {first['model_b']}: {said}"
     figure.update_layout(template=TEMPLATE, title={"text": counted(title, z)}, height=180 + 24 * len(wide))
     figure.update_yaxes(title_text="layer", autorange="reversed", type="category")
     figure.update_xaxes(title_text="head", type="category")

@@ -142,8 +142,8 @@ def score_map(pairs: pd.DataFrame, most: int = MOST) -> go.Figure:
     wide = inner.pivot(index="query_component", columns="key_component", values="value")
     rows = wide.abs().sum(axis=1).nlargest(most).index
     columns = wide.abs().sum(axis=0).nlargest(most).index
-    order = list(dict.fromkeys(inner["query_component"]))
-    shown = wide.reindex(index=[n for n in order if n in rows], columns=[n for n in order if n in columns])
+    asks, asked = (list(dict.fromkeys(inner[side])) for side in ("query_component", "key_component"))
+    shown = wide.reindex(index=[n for n in asks if n in rows], columns=[n for n in asked if n in columns])
     z = shown.to_numpy(dtype=float)
     top = float(np.nanmax(np.abs(z))) or 1.0
     figure = go.Figure(

@@ -3,11 +3,15 @@
 Everything is done on a structure copy that shares the caller's storage, except for the weights an adapter
 changes, which are copied before they are merged: nothing of the caller's is written. Adapters that are no
 change of weights (prompt and prefix tuning) have no such form and are refused. Merged weights are those of the
-moment: after further training, wrap again.
+moment: after further training, wrap again. A folder of peft's (`adapter_config.json`) is read over the model it was
+trained on; pickled adapters are refused.
 """
 
 from __future__ import annotations
 
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -52,3 +56,48 @@ def _merged(duplicate: Any) -> nn.Module:
             for parameter in part.base_layer.parameters():
                 parameter.data = parameter.data.clone()
     return duplicate.merge_and_unload(safe_merge=True)
+
+
+def is_adapter_folder(folder: Path) -> bool:
+    """Whether this holds an adapter and no model of its own."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
+def base_of(folder: Path) -> tuple[str, str | None]:
+    """The model an adapter was trained on, and its revision, as the folder says; a local path counts from there too.
+
+    Raises:
+        ModelError: the folder does not say.
+    """
+    try:
+        said = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        name, revision = said["base_model_name_or_path"], said.get("revision")
+    except (OSError, ValueError, TypeError, KeyError):
+        name = revision = None
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"{folder} does not say which model its adapter belongs to")
+    return str(folder / name) if (folder / name).is_dir() else name, revision
+
+
+def with_adapter(module: nn.Module, folder: Path) -> nn.Module:
+    """The module with the folder's adapter merged in; `module` stays as it was.
+
+    Raises:
+        ModelError: no adapter there, a pickled one, peft not installed, or one that does not fit this model.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        raise ModelError(f"{folder} holds no adapter: there is no adapter_config.json")
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ModelError(f"{folder} holds no adapter_model.safetensors, and pickled adapters are not read")
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise ModelError("adapters need the package peft: pip install mechview[peft]") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", "Found missing adapter keys")
+            adapted = PeftModel.from_pretrained(shared_copy(module), str(folder))  # type: ignore[arg-type]
+    except Exception as error:  # peft raises many kinds on files that do not fit
+        raise ModelError(f"the adapter of {folder} cannot be put on: {' '.join(str(error).split()[:30])}") from None
+    return plain_module(adapted, True)[0]

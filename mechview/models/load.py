@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from mechview.errors import ModelError, UnsupportedError
-from mechview.models.adapters import is_adapted, plain_module
+from mechview.models.adapters import base_of, is_adapted, is_adapter_folder, plain_module, with_adapter
 from mechview.models.arrays import ArrayWeights, array_weights, run_arrays
 from mechview.models.capture import Capture
 from mechview.models.checkpoint import read_config
-from mechview.models.devices import checked_device
+from mechview.models.devices import as_dtype, checked_device
 from mechview.models.experts import file_tensors
 from mechview.models.modules import ModuleTensors, choose_eager, has_head, own_hooks, quiet_library, shared_copy
 from mechview.models.reader import NamedWeights, block_path
@@ -30,7 +30,6 @@ from mechview.models.spec import Source, resolve
 from mechview.models.tokenizers import read_tokenizer
 from mechview.models.weights import ModelShape, ModelWeights
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WITH_UNEMBEDDING = ("LMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForPreTraining")
 
 
@@ -115,6 +114,7 @@ def load(
     device: Any = "cpu",
     dtype: str | torch.dtype | None = None,
     offline: bool = False,
+    adapter: str | Path | None = None,
 ) -> Model:
     """Open a model by name or path; no weight is read before it is needed.
 
@@ -123,12 +123,19 @@ def load(
         revision: commit, branch or tag of a hub name; `step-000100` of a bundled model.
         dtype: of the forward pass; float32 unless given, whatever the checkpoint holds.
         offline: never ask the network.
+        adapter: folder of a peft adapter to merge in; given as `spec` it opens over the model that it names.
 
     Raises:
         ModelError: not found or not readable. UnsupportedError: an architecture out of reach. UsageError: no such device.
     """
     number, device = as_dtype(dtype or torch.float32), checked_device(device)
     source = resolve(str(spec), revision=revision, offline=offline)
+    again: dict[str, Any] = {"device": device, "dtype": number, "offline": offline}
+    if source.folder is not None and is_adapter_folder(source.folder):
+        base, its_revision = base_of(source.folder)
+        return adapted(load(base, revision=its_revision, **again), source.folder, source.name)
+    if adapter is not None:
+        return adapted(load(spec, revision=revision, **again), Path(adapter).expanduser())
     weights = open_folder(source)
     tokenizer, broken = read_tokenizer(source.config_folder or _folder(source))
     if broken is not None:
@@ -179,6 +186,12 @@ def wrap(module: nn.Module, tokenizer: Any | None = None, *, name: str | None = 
         _open_bridge=_bridge_of(module.config),
         number_bytes=next(module.parameters()).element_size(),
     )
+
+
+def adapted(model: Model, folder: Path, name: str | None = None) -> Model:
+    """The model with a folder's adapter merged into copies of the weights that it changes."""
+    merged = with_adapter(model.module, folder)
+    return wrap(merged, model.tokenizer, name=name or f"{model.name}+{folder.name}")
 
 
 def from_bridge(bridge: Any, tokenizer: Any | None = None) -> Model:
@@ -240,8 +253,7 @@ def load_module(source: Source, weights: NamedWeights, device: str, dtype: torch
 
     folder, config = _folder(source), weights.config
     weights.source.names()  # opens every file: damage and code in pickles are refused here, with the file's name
-    names = getattr(config, "architectures", None) or []
-    kind = getattr(transformers, names[0], None) if names else None
+    kind = next((getattr(transformers, name, None) for name in getattr(config, "architectures", None) or ()), None)
     config._attn_implementation = "eager"
     try:
         with quiet_library():
@@ -271,14 +283,6 @@ def check_finite(module: nn.Module) -> nn.Module:
         if not torch.isfinite(parameter).all():
             raise ModelError(f"{name} holds values that are NaN or infinite; a forward pass would spread them")
     return module
-
-
-def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype} is not one of {', '.join(DTYPES)}")
-    return DTYPES[dtype]
 
 
 def _bridge_of(config: Any) -> Callable[[nn.Module], Any]:

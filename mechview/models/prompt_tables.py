@@ -2,8 +2,8 @@
 
 A row is a prompt, the token that should follow (`target`), a wrong one it is held against, and a corrupted
 prompt whose answer is another; only the prompt must be there. Files are `.jsonl` (one object a line), `.csv`
-(with a header) or plain text (one prompt a line). Whether an answer is one token depends on the tokenizer, so
-`fitting` says which rows a model can be asked.
+(with a header) or plain text (one prompt a line). Whether an answer is one token depends on the tokenizer, and
+rows of random tokens are drawn from the model's own vocabulary, so `fitting` says which rows a model can be asked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from mechview.errors import PromptError, UsageError
 from mechview.models.bundled import data_folder
+from mechview.models.repeated import Repeated
 from mechview.tokens import one_token
 
 Prompt = Any  # text, token ids or a trace, checked where it is read
@@ -62,14 +63,19 @@ class PromptTable:
         kept = tuple(c for c in self.cases if all(c.about.get(name) == value for name, value in values.items()))
         return replace(self, cases=kept)
 
+    def drawn(self, model: Any) -> PromptTable:
+        """The table with random tokens as ids of this model's vocabulary."""
+        return replace(self, cases=tuple(_drawn(case, model) for case in self.cases))
+
     def fitting(self, model: Any) -> PromptTable:
-        """The rows whose answers are one token each for this model; `left_out` says which are not.
+        """The rows whose answers are one token each for this model, random ones drawn; `left_out` says which are not.
 
         Raises:
             PromptError: no row is left.
         """
-        wrong = [_wrong_answer(case, model.tokenizer) for case in self.cases]
-        kept = tuple(case for case, said in zip(self.cases, wrong, strict=True) if not said)
+        cases = self.drawn(model).cases
+        wrong = [_wrong_answer(case, model.tokenizer) for case in cases]
+        kept = tuple(case for case, said in zip(cases, wrong, strict=True) if not said)
         if not kept:
             raise PromptError(f"no prompt of {self.name} can be asked: {next(filter(None, wrong), 'it is empty')}")
         return replace(self, cases=kept, left_out=tuple(filter(None, wrong)))
@@ -81,7 +87,7 @@ def prompt_tables() -> dict[str, str]:
 
 
 def prompt_table(name: str | Path) -> PromptTable:
-    """A bundled table (`ioi`, `facts`, `repeats`), or a file.
+    """A bundled table (`ioi`, `facts`, `repeats`, `random`), or a file.
 
     Raises:
         PromptError: there is no such table or file, or a row cannot be read.
@@ -137,6 +143,8 @@ def _json_case(line: str, where: str) -> Case:
 
 
 def _case(row: dict[str, Any], where: str) -> Case:
+    if "draws" in row:
+        return _random_case(row, where)
     text = row.pop("prompt", None) or row.pop("text", None)
     if not isinstance(text, str):
         raise PromptError(f'{where} has neither a "prompt" nor a "text"')
@@ -148,6 +156,19 @@ def _case(row: dict[str, Any], where: str) -> Case:
     return Case(text, target, against, corrupted, row)
 
 
+def _random_case(row: dict[str, Any], where: str) -> Case:
+    try:
+        asked = Repeated(tuple(map(float, row.pop("draws"))), int(row.pop("shown")), int(row.pop("wrong")))
+        asked.check()
+    except (KeyError, TypeError, ValueError, PromptError):
+        raise PromptError(f'{where} is no row of random tokens: "draws" from 0 to 1, "shown" and "wrong"') from None
+    return Case(asked, about=row)
+
+
+def _drawn(case: Case, model: Any) -> Case:
+    return replace(case, **case.prompt.tokens(model)) if isinstance(case.prompt, Repeated) else case
+
+
 def _several(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
@@ -155,7 +176,7 @@ def _several(value: Any) -> bool:
 def _wrong_answer(case: Case, tokenizer: Any) -> str:
     """Why a row cannot be asked, or nothing."""
     for side in (case.target, case.against):
-        for text in [side] if isinstance(side, str) else side or ():
+        for text in [side] if isinstance(side, str | int) else side or ():
             try:
                 if isinstance(text, str):
                     one_token(text, tokenizer)

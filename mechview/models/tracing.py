@@ -12,6 +12,7 @@ from torch import Tensor
 from mechview.errors import CheckError, PromptError, UsageError
 from mechview.models.capture import Capture
 from mechview.models.load import Model
+from mechview.models.repeated import Repeated
 from mechview.models.trace import Trace
 from mechview.tokens import describe
 
@@ -19,7 +20,7 @@ DEFAULT_PROMPT = (
     "And the evening and the morning were the first day. And the evening and the morning were the second day."
 )
 DEFAULT_IDS = 12
-Prompt = str | Sequence[Any] | Tensor  # text, or token ids, which are checked where they are read
+Prompt = str | Sequence[Any] | Tensor | Repeated  # text, or token ids, which are checked where they are read
 Bos = str  # auto, yes or no; checked where a prompt is read
 
 
@@ -107,6 +108,8 @@ def encode(model: Model, prompt: Prompt, bos: Bos = "auto") -> list[int]:
 
 def given_ids(prompt: Any) -> list[int]:
     """Ids given as a list, an array or a tensor; a batch of one, as tokenizers return it, is that prompt."""
+    if isinstance(prompt, Repeated):
+        raise PromptError("random tokens are drawn from a model's own vocabulary: take table.fitting(model)")
     plain: list[Any] = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
     if isinstance(prompt, bytes):
         raise PromptError("a prompt is text, or one list of whole numbers: token ids")

@@ -2,12 +2,15 @@
 
 `score(q, k) = scale * sum_ab [c_a(q) / rho_q, 1] P(q - k) [c_b(k) / rho_k, 1]^T / (norm scales) + bias(q, k)`
 with the rows `c` of the ledger before the layer. The affine coordinate carries the biases as a row
-`head_bias`. Rows sum to the score before a soft-cap; norms are frozen at their own scale.
+`head_bias`. Rows sum to the score before a soft-cap; norms are frozen at their own scale. In cross-attention the
+query side is written in the decoder, up to the same block's own attention, the key side in the encoder, whose rows
+come through its frozen final norm.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,27 +18,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechview.errors import UsageError
-from mechview.factors import factor_head, homogeneous
+from mechview.factors import check_head, factor_head, homogeneous
+from mechview.models.capture import AttentionCapture
 from mechview.models.norms import norm_scale
 from mechview.models.positions import position_bias, visible
 from mechview.models.scores import head_scale, project
 from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import AttentionWeights, Stack
-from mechview.residual.ledger import ledger
-from mechview.residual.rows import Grain
+from mechview.residual.ledger import gathered, steps_before, steps_to
+from mechview.residual.rows import GRAINS, Grain, transport
 from mechview.results import Result, check_count
 
 
 @dataclass(frozen=True)
 class ScoreLedger(Result):
-    """`values[query_side, key_side]`, plus `position_bias`, sums to `total`, the model's own score."""
+    """`values[query_side, key_side]`, plus `position_bias`, sums to `total`, the model's own score.
+
+    `components` name the query side, `key_components` the key side: the same rows but for cross-attention.
+    """
 
     trace: Trace = field(repr=False)
     label: str
     query: int
     key: int
     components: tuple[str, ...]
-    values: Float[Tensor, "component component"]
+    key_components: tuple[str, ...]
+    values: Float[Tensor, "component key_component"]
     position_bias: float
     total: float
     error: float
@@ -44,10 +52,20 @@ class ScoreLedger(Result):
         """The k largest pairs (query side, key side, value); then the remainder as one row."""
         check_count(k)
         order = self.values.abs().flatten().argsort(descending=True)[:k].tolist()
-        n = len(self.components)
-        pairs = [(self.components[i // n], self.components[i % n], float(self.values[i // n, i % n])) for i in order]
+        pairs = [self._pair(*divmod(i, len(self.key_components))) for i in order]
         rest = float(self.values.sum()) - sum(value for *_, value in pairs)
         return [*pairs, ("remainder", "remainder", rest)]
+
+    def _pair(self, query: int, key: int) -> tuple[str, str, float]:
+        return self.components[query], self.key_components[key], float(self.values[query, key])
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who wrote what one side of the pair reads, its norm divided out."""
+
+    names: tuple[str, ...]
+    values: Float[Tensor, "component d_model"]
 
 
 def score_ledger(
@@ -63,42 +81,57 @@ def score_ledger(
     """The score of one head at one (query, key) pair, split over pairs of components.
 
     Args:
-        stack: `encoder` for a head of the encoder of an encoder-decoder model, whose tokens positions then count.
+        stack: of an encoder-decoder model, `encoder` for a head of the encoder, `cross` for one of cross-attention,
+            whose key positions are the encoder's.
 
     Raises:
-        UsageError: positions outside the prompt, a masked pair, or a cross-attention head.
+        UsageError: positions outside the prompt, a masked pair, an unknown grain.
     """
-    stack = stack or as_trace(trace).stack
-    if stack == "cross":
-        raise UsageError("a cross-attention score has its two sides in two streams: it is not split over one ledger")
+    trace = as_trace(trace)
+    if by not in GRAINS:
+        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    stack = check_head(trace.weights.shape, layer, head, stack or trace.stack)
     weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
-    query, key = _checked(len(seen.reads), weights, query, key)
+    query, key = _checked(seen, weights, query, key)
+    asks, asked = _query_side(trace, weights, by, query), _key_side(trace, weights, by, key)
     factors = factor_head(weights, head, True, len(trace.weights.shape.stacks) > 1)
-    rows = ledger(trace, by, (layer, "pre"), stack=stack)
-    rho = norm_scale(seen.stream.double(), weights.norm)
-    parts = rows.values.double() / rho
-    pattern = factors.pattern_affine(query - key if factors.needs_offset else None, length=len(seen.stream))
-    q = _sides(parts[:, query]) @ pattern.left.double()
-    k = _sides(parts[:, key]) @ pattern.right.double().mT
-    frozen = _frozen(weights, seen.reads, head, query, key)
-    values = weights.scale * (q @ k.mT) / frozen
-    bias = position_bias(
-        weights.position_bias, torch.arange(len(seen.reads)), torch.arange(len(seen.source)), weights.scale
-    )
-    added = 0.0 if bias is None else float(bias[head, query, key])
+    pattern = factors.pattern_affine(query - key if factors.needs_offset else None, length=len(seen.source))
+    q = _sides(asks.values) @ pattern.left.double()
+    k = _sides(asked.values) @ pattern.right.double().mT
+    values = weights.scale * (q @ k.mT) / _frozen(weights, seen, head, query, key)
+    added = _added(weights, seen, head, query, key)
     total = _own_score(trace, layer, head, query, key, weights, stack)
-    found = float(values.sum()) + added
     return ScoreLedger(
         trace=trace,
         label=factors.label,
         query=query,
         key=key,
-        components=(*rows.components, "head_bias"),
+        components=(*asks.names, "head_bias"),
+        key_components=(*asked.names, "head_bias"),
         values=values,
         position_bias=added,
         total=total,
-        error=abs(found - total) / max(abs(total), float(values.abs().max()), 1e-30),
+        error=abs(float(values.sum()) + added - total) / max(abs(total), float(values.abs().max()), 1e-30),
     )
+
+
+def _query_side(trace: Trace, weights: AttentionWeights, by: Grain, query: int) -> Side:
+    """What was written to the stream that the queries read, over the scale of the norm before them."""
+    layer, stack = weights.layer, weights.stack
+    rows = gathered(trace, by, layer + 1, _home(stack), steps_before(trace, by, layer, stack))
+    rho = norm_scale(trace.attention(layer, stack).stream[query].double(), weights.norm)
+    return Side(tuple(rows.names), rows.values[:, query].double() / rho)
+
+
+def _key_side(trace: Trace, weights: AttentionWeights, by: Grain, key: int) -> Side:
+    """The same of the keys; of cross-attention, the encoder's rows behind its final norm."""
+    if weights.stack != "cross":
+        return _query_side(trace, weights, by, key)
+    last, norm = trace.weights.shape.n_encoder_layers - 1, trace.weights.ends().encoder_final_norm
+    written = steps_to(trace, by, last, "post", "encoder")
+    normed = transport(norm, trace.stream(last, "post", "encoder"), "E.final_norm_bias")
+    rows = gathered(trace, by, last + 1, "encoder", chain(written, normed))
+    return Side(tuple(rows.names), rows.values[:, key].double())
 
 
 def _sides(rows: Float[Tensor, "component d_model"]) -> Float[Tensor, "component_plus_1 d_model_plus_1"]:
@@ -108,12 +141,24 @@ def _sides(rows: Float[Tensor, "component d_model"]) -> Float[Tensor, "component
     return torch.cat([plain, alone])
 
 
-def _frozen(weights: AttentionWeights, reads: Tensor, head: int, query: int, key: int) -> float:
+def _frozen(weights: AttentionWeights, seen: AttentionCapture, head: int, query: int, key: int) -> float:
     """The query and key norms' scales at the two positions."""
     group = int(weights.kv_head[head])
-    q = head_scale(project(reads, weights.W_Q, weights.b_Q), weights.q_norm)[head, query]
-    k = head_scale(project(reads, weights.W_K, weights.b_K), weights.k_norm)[group, key]
+    q = head_scale(project(seen.reads, weights.W_Q, weights.b_Q), weights.q_norm)[head, query]
+    k = head_scale(project(seen.source, weights.W_K, weights.b_K), weights.k_norm)[group, key]
     return float(q * k)
+
+
+def _added(weights: AttentionWeights, seen: AttentionCapture, head: int, query: int, key: int) -> float:
+    """The position's own part of the score, 0 where the family has none."""
+    at_q, at_k = torch.arange(len(seen.reads)), torch.arange(len(seen.source))
+    bias = position_bias(weights.position_bias, at_q, at_k, weights.scale)
+    return 0.0 if bias is None else float(bias[head, query, key])
+
+
+def _home(stack: Stack) -> Stack:
+    """The stack whose stream the queries read."""
+    return "decoder" if stack == "cross" else stack
 
 
 def _own_score(
@@ -123,11 +168,12 @@ def _own_score(
     return float(score if weights.softcap is None else weights.softcap * torch.atanh(score / weights.softcap))
 
 
-def _checked(length: int, weights: AttentionWeights, query: int, key: int) -> tuple[int, int]:
-    for name, position in (("query", query), ("key", key)):
-        if not -length <= position < length:
+def _checked(seen: AttentionCapture, weights: AttentionWeights, query: int, key: int) -> tuple[int, int]:
+    lengths = len(seen.reads), len(seen.source)
+    for name, position, length in zip(("query", "key"), (query, key), lengths, strict=True):
+        if isinstance(position, bool) or not isinstance(position, int) or not -length <= position < length:
             raise UsageError(f"{name} position {position} does not exist: the prompt has positions 0 to {length - 1}")
-    query, key = query % length, key % length
+    query, key = query % lengths[0], key % lengths[1]
     if not visible(torch.tensor([query]), torch.tensor([key]), weights.causal, weights.window).all():
         raise UsageError(f"position {query} cannot look at position {key}: the pair is masked")
     return query, key

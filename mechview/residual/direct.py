@@ -161,7 +161,7 @@ def _heads_along(maps: WriteMap, z: Float[Tensor, "pos head d_head"], back: Push
         raise UsageError("an MLP has no heads")
     flat = maps.W_O.flatten(0, 1).to(back.vectors)
     asked = (back.vectors @ flat.mT).unflatten(-1, z.shape[1:])
-    met = torch.einsum("phd,hd->hp", z.to(asked), asked[0]) if len(asked) == 1 else asked.mul_(z).sum(-1).mT
+    met = (z.to(asked) * asked).sum(-1).mT if len(asked) == 1 else asked.mul_(z).sum(-1).mT
     return met * back.factor.mT
 
 

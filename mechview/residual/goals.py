@@ -29,7 +29,9 @@ class Pushed:
 
     def dot(self, x: Float[Tensor, "pos d_model"]) -> Float[Tensor, "pos"]:
         x = x.to(self.vectors)
-        met = x @ self.vectors[0] if len(self.vectors) == 1 else torch.einsum("pd,pd->p", x, self.vectors)
+        met = (
+            x @ self.vectors[0] if len(self.vectors) == 1 else (x * self.vectors).sum(-1)
+        )  # einsum is many times slower
         return met * self.factor[:, 0]
 
     def constant(self, x: Float[Tensor, "d_model"] | None) -> Float[Tensor, "pos"]:

@@ -7,7 +7,7 @@ they had at each position (the default and only exact choice for post-norm model
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,7 +21,8 @@ from mechview.models.reader import check_layer
 from mechview.models.trace import Point, Trace, as_trace
 from mechview.models.weights import Stack
 from mechview.residual.embeddings import embed_steps
-from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps
+from mechview.residual.readout import Direction, Target, as_target, logit_direction, vector_direction
+from mechview.residual.rows import GRAINS, Grain, Step, Transport, attention_steps, block_steps, middle_steps
 from mechview.results import Result
 
 MOST_BYTES = 4e9  # of rows by source, before their sums
@@ -33,7 +34,8 @@ class Ledger(Result):
     """Rows `values[component, pos, d_model]` named by `components`, at one point of one stack.
 
     `cos_stream` is each row's cosine to the stream before it was written (NaN for the first),
-    `share_of_update` its projection on what its sublayer added, as a share of that (they sum to 1).
+    `share_of_update` its projection on what its sublayer added, as a share of that (they sum to 1), `cos_direction`
+    its cosine, as it reaches `point`, to the direction asked about (None where none was).
     """
 
     trace: Trace = field(repr=False)
@@ -46,6 +48,8 @@ class Ledger(Result):
     stack: Stack
     cos_stream: Float[Tensor, "component pos"]
     share_of_update: Float[Tensor, "component pos"]
+    cos_direction: Float[Tensor, "component pos"] | None = None
+    direction: str | None = None
 
     def row(self, component: str) -> Float[Tensor, "pos d_model"]:
         if component not in self.components:
@@ -53,7 +57,10 @@ class Ledger(Result):
         return self.values[self.components.index(component)]
 
 
-def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None) -> Ledger:
+def ledger(
+    trace: Trace | Any, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None,
+    target: Target | Any = None, against: Target | Any = None, direction: Float[Tensor, "d_model"] | None = None,
+) -> Ledger:  # fmt: skip
     """Every addition to the stream up to a point.
 
     Args:
@@ -61,19 +68,19 @@ def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, st
             the remainder), `expert`, `bias` (value, attention, MLP biases as rows of their own).
         point: `final` (before the final norm), or `(layer, "pre" | "mid" | "post")`.
         stack: `encoder` for the encoder of an encoder-decoder model.
+        target, against: a logit (or a difference of two) whose direction, behind the frozen final norm, each row has
+            a cosine to; at the final point alone. `direction`: a vector of the stream instead, at any point.
 
     Raises:
-        UsageError: an unknown grain or point, or experts of a model that has none.
+        UsageError: an unknown grain, point or direction, or experts of a model that has none.
     """
     trace = as_trace(trace)
     if by not in GRAINS:
         raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
     stack = check_layer(trace.weights.shape, 0, stack or trace.stack)
+    goal = _goal(trace, target, against, direction, point, stack)
     last, at = _point(trace, point, stack)
-    _check_size(trace, by, last + 1, stack)
-    rows = Rows()
-    for step in steps_to(trace, by, last, at, stack):
-        rows.take(step)
+    rows = gathered(trace, by, last + 1, stack, steps_to(trace, by, last, at, stack))
     total = trace.stream(last, at, stack)
     values = rows.values
     return Ledger(
@@ -87,7 +94,26 @@ def ledger(trace: Trace | Any, by: Grain = "head", point: Place = "final", *, st
         stack=stack,
         cos_stream=torch.cat(rows.cosines),
         share_of_update=torch.cat(rows.shares),
+        cos_direction=None if goal is None else cosine(values.double(), goal.vectors),
+        direction=None if goal is None else goal.name,
     )
+
+
+def _goal(
+    trace: Trace, target: Any, against: Any, direction: Tensor | None, point: Place, stack: Stack
+) -> Direction | None:
+    """The direction asked about, at each position."""
+    if target is None and direction is None:
+        if against is not None:
+            raise UsageError("against needs a target: the difference of two logits is asked for")
+        return None
+    if target is not None and direction is not None:
+        raise UsageError("give a target token or a direction, one of the two")
+    if direction is not None:
+        return vector_direction(trace, direction, stream=trace.stream(0, "pre", stack))
+    if point != "final" or stack != trace.stack:
+        raise UsageError("a logit is read at the final stream: leave out the point, or give a direction")
+    return logit_direction(trace, as_target(target), as_target(against), trace.tokenizer)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -121,6 +147,19 @@ class Rows:
         return torch.cat(self.parts)
 
 
+def gathered(trace: Trace, by: Grain, layers: int, stack: Stack, steps: Iterable[Step]) -> Rows:
+    """Rows of the steps through so many layers.
+
+    Raises:
+        UsageError: rows by source that no machine should be asked to hold at once.
+    """
+    _check_size(trace, by, layers, stack)
+    rows = Rows()
+    for step in steps:
+        rows.take(step)
+    return rows
+
+
 def cosine(x: Float[Tensor, "*component pos d_model"], y: Float[Tensor, "pos d_model"]) -> Tensor:
     """Cosine of rows to a stream, NaN where either is zero."""
     return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
@@ -137,8 +176,16 @@ def steps_to(trace: Trace, by: Grain, last: int, at: Point, stack: Stack) -> Ite
         yield from middle_steps(trace, last, by, stack)
 
 
+def steps_before(trace: Trace, by: Grain, layer: int, stack: Stack) -> Iterator[Step]:
+    """Steps up to what queries of an attention layer read; cross-attention reads behind its block's own attention."""
+    if stack != "cross":
+        yield from steps_to(trace, by, layer, "pre", stack)
+        return
+    yield from steps_to(trace, by, layer, "pre", "decoder")
+    yield from attention_steps(trace, layer, by, "decoder")
+
+
 def _check_size(trace: Trace, by: Grain, layers: int, stack: Stack) -> None:
-    """Raises UsageError: rows by source that no machine should be asked to hold at once."""
     seen = trace.attention(0, stack)
     size = layers * seen.pattern.numel() * seen.stream.shape[-1] * seen.stream.element_size()
     if by == "source" and size > MOST_BYTES:

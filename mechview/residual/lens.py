@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechview.checks import relative
-from mechview.errors import UnsupportedError
+from mechview.errors import UnsupportedError, UsageError
 from mechview.models.trace import Trace, as_trace
 from mechview.residual.readout import Target, as_target, token_ids, unembed
 from mechview.results import Result
@@ -45,13 +45,13 @@ def lens(trace: Trace | Any, target: Target | Any = None, *, tokenizer: object =
     """Logit lens before each block, in its middle where it has one, and after the last.
 
     Raises:
-        UnsupportedError: the model has no unembedding.
+        UnsupportedError: the model has no unembedding. UsageError: more than one target.
     """
     trace, target = as_trace(trace), as_target(target)
     if trace.logits is None:
         raise UnsupportedError("this model has no unembedding: its stream has no logits")
     size = trace.weights.shape.d_vocab
-    wanted = None if target is None else token_ids(target, tokenizer or trace.tokenizer, size)[0]
+    wanted = None if target is None else _one(token_ids(target, tokenizer or trace.tokenizer, size))
     ends, final = trace.weights.ends(), trace.logits.double().log_softmax(-1)
     readings = [read(unembed(stream, ends).double(), final, wanted) for _, stream in points_of(trace)]
     stacked = {name: torch.stack([r[name] for r in readings]) for name in readings[0]}
@@ -69,6 +69,12 @@ def lens(trace: Trace | Any, target: Target | Any = None, *, tokenizer: object =
         target_rank=stacked.get("rank"),
         error=relative(last, trace.logits),
     )
+
+
+def _one(ids: list[int]) -> int:
+    if len(ids) != 1:
+        raise UsageError(f"the lens follows one token; {len(ids)} were given")
+    return ids[0]
 
 
 def points_of(trace: Trace) -> list[tuple[str, Float[Tensor, "pos d_model"]]]:

@@ -108,11 +108,14 @@ def fold_direction(read: Float[Tensor, "d_model"], norm: NormWeights) -> Float[T
     return folded - folded.mean() if norm.kind == "layer" else folded
 
 
-def vector_direction(trace: Trace, vector: Float[Tensor, "d_model"], name: str = "vector") -> Direction:
+def vector_direction(
+    trace: Trace, vector: Float[Tensor, "d_model"] | Any, name: str = "vector", stream: Tensor | None = None
+) -> Direction:
     """Any vector of the stream (a probe, a difference of means, an SAE row), the same at every position."""
-    stream = trace.stream_final
-    if vector.shape != stream.shape[-1:]:
-        raise UsageError(f"the direction has {tuple(vector.shape)} numbers; the stream has {stream.shape[-1]}")
+    stream = trace.stream_final if stream is None else stream
+    if not isinstance(vector, Tensor) or vector.shape != stream.shape[-1:]:
+        given = tuple(getattr(vector, "shape", ())) or type(vector).__name__
+        raise UsageError(f"the direction has {given} numbers; the stream has {stream.shape[-1]}")
     return Direction(name, vector.double().to(stream.device).expand(len(stream), -1), {})
 
 

@@ -92,7 +92,7 @@ def shares(
         UnsupportedError: the model's head is not linear in the stream.
     """
     trace, target, against = as_trace(trace), as_target(target), as_target(against)
-    position = _position(position, len(trace.tokens))
+    position = checked_position(position, len(trace.tokens))
     there = queries(trace, position, position + 1)  # nothing is computed for the other positions
     goal = _direction(there, target, against, direction, tokenizer or trace.tokenizer, freeze, fold)
     names, values = along(there, goal, by)
@@ -239,7 +239,8 @@ def _total(trace: Trace, goal: Direction, target: Target | None, against: Target
     return float(before_cap(trace.logits[0, ids], trace.weights.ends()) @ signs.to(trace.logits.device))
 
 
-def _position(position: Any, length: int) -> int:
+def checked_position(position: Any, length: int) -> int:
+    """A position counted from the start, if the prompt has it."""
     if isinstance(position, bool) or not isinstance(position, int):
         raise UsageError(f"position={position!r} is not a whole number")
     if not -length <= position < length:

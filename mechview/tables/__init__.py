@@ -24,6 +24,7 @@ from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution
 from mechview.tables.depth import depth_frame
 from mechview.tables.effect_sets import effect_set_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
+from mechview.tables.lens_changes import lens_changes_frame
 from mechview.tables.memory import analogies_frame, gates_frame, memory_frame, recall_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
@@ -65,6 +66,7 @@ __all__ = [
     "heads_wide",
     "landscape_frame",
     "ledger_frame",
+    "lens_changes_frame",
     "lens_frame",
     "mean_attribution_frame",
     "memory_frame",

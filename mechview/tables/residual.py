@@ -49,10 +49,13 @@ def ledger_frame(ledger: Ledger) -> pd.DataFrame:
             "head": spread(at["head"]),
             "pos": np.tile(np.arange(positions), components),
             "first": np.tile(np.arange(positions) == 0, components),
-            "target": None,
+            "target": ledger.direction,
             "value": np.nan,
             "norm": ledger.values.double().norm(dim=-1).flatten().numpy(),
             "cos_stream": ledger.cos_stream.double().flatten().numpy(),
+            "cos_direction": np.nan
+            if ledger.cos_direction is None
+            else ledger.cos_direction.double().flatten().numpy(),
             "cos_total": cosine(ledger.values.double(), ledger.total.double()).flatten().numpy(),
             "share_of_update": ledger.share_of_update.double().flatten().numpy(),
             "point": ledger.point,
@@ -80,6 +83,7 @@ def shares_frame(shares: Shares) -> pd.DataFrame:
             "value": shares.values.double().numpy(),
             "norm": np.nan,
             "cos_stream": np.nan,
+            "cos_direction": np.nan,
             "cos_total": np.nan,
             "share_of_update": np.nan,
             "point": "final",
@@ -123,7 +127,7 @@ def lens_frame(lens: Lens) -> pd.DataFrame:
 @frame_of(ScoreLedger)
 def score_frame(found: ScoreLedger) -> pd.DataFrame:
     """The `score_ledger` table: one row a pair of writers, and one for the position's own bias."""
-    pairs = list(product(found.components, repeat=2))
+    pairs = list(product(found.components, found.key_components))
     return typed(
         {
             "label": found.label,

@@ -17,10 +17,11 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
     | {
         "pos": Column("int32", "position of the stream it was added to"),
         "first": Column("bool", "position 0, whose norms stand apart (attention sink)"),
-        "target": Column("str", "direction the value is along; missing where none was asked for"),
+        "target": Column("str", "direction the value is along, or the cosine is to; missing where none was asked for"),
         "value": Column("float64", "share along the direction, in logits for a token; NaN without a direction"),
         "norm": Column("float64", "norm of what was added, stream units"),
         "cos_stream": Column("float64", "cosine to the stream before it was written"),
+        "cos_direction": Column("float64", "cosine to the direction, as the row reaches `point`; NaN without one"),
         "cos_total": Column("float64", "cosine to the stream at `point`"),
         "share_of_update": Column("float64", "projection on what its sublayer added, as a share of that"),
         "point": Column("category", "where in the stream: final, L5.pre, L5.mid, L5.post"),
@@ -41,6 +42,22 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         "logit": Column("float64", "its logit in the reading"),
         "prob": Column("float64", "its probability"),
         "rank": Column("Int32", "tokens with a larger logit"),
+    }
+    | CHECK,
+    "lens_changes": MODEL
+    | {
+        "since": Column("str", "the point before; start: nothing, where the reading is 0"),
+        "point": Column("str", "the point read"),
+        "pos": Column("int32", "position"),
+    }
+    | COMPONENT
+    | {
+        "target": Column("str", "the logit that is read"),
+        "value": Column(
+            "float64", "what the component does to the reading, logits; rescaling: what stood there before"
+        ),
+        "change": Column("float64", "of the reading since the point before"),
+        "logit": Column("float64", "the reading at `point`, before any soft-cap"),
     }
     | CHECK,
     "score_ledger": MODEL

@@ -56,6 +56,21 @@ def test_compare_takes_targets_from_a_table_and_compares_sets(cli, tmp_path):
     assert cli("compare", file, file, "--sets").code == 2
 
 
+def test_two_positions_of_one_prompt_are_compared(cli, toy):
+    done = cli("compare", PROMPT, "--model", "toy", "--positions", "2,-1", "-t", " man", "--json")
+    found = mv.compare_positions(mv.trace(toy, PROMPT), 2, -1, target=[" man"])
+    assert [row["delta"] for row in done.json["rows"]] == [row.delta for row in found.rows]
+    assert "identical" in cli("compare", PROMPT, "--model", "toy", "--positions", "2,2").out
+    for wrong in (
+        ("--positions", "2"),
+        ("--positions", "2,99"),
+        ("--positions", "a,b"),
+        ("other", "--positions", "1,2"),
+    ):
+        refused = cli("compare", PROMPT, *wrong, "--model", "toy")
+        assert (refused.code, refused.out, len(refused.err.strip().splitlines())) == (2, "", 1)
+
+
 def test_patch_needs_a_second_prompt_from_somewhere(cli, tmp_path):
     assert "say what to patch into" in cli("patch", "-p", PROMPT, "-t", " man").err
     both = cli("patch", "-p", PROMPT, "--prompts", written(tmp_path, ROWS))
@@ -92,11 +107,34 @@ def test_resid_along_a_direction_says_what_it_is(cli, tmp_path):
 
 def test_prompts_lists_the_tables_and_shows_one(cli):
     listed = cli("prompts", "--json").json["rows"]
-    assert {row["name"]: row["prompts"] for row in listed} == {"ioi": 48, "facts": 56, "repeats": 24}
+    assert {row["name"]: row["prompts"] for row in listed} == {"ioi": 48, "facts": 56, "repeats": 24, "random": 24}
     assert all(row["purpose"] for row in listed)
     shown = cli("prompts", "facts").out
     assert "factual recall" in shown
     assert "The capital of France is" in shown
+    assert "8 random tokens, and" in cli("prompts", "random").out
+    assert cli("prompts", "random", "--json").json["rows"][0]["prompt"].startswith("8 random tokens")
+
+
+def test_random_tokens_serve_every_verb_over_a_set(cli):
+    done = cli("ablate", "--prompts", "random", "--by", "layer", "--draws", "20", "--json")
+    assert done.code == 0
+    assert {row["component"] for row in done.json["rows"]} == {"L0.attn", "L0.mlp", "L1.attn", "L1.mlp"}
+    chat = cli("ablate", "--prompts", "random", "--chat")
+    assert (chat.code, len(chat.err.strip().splitlines())) == (2, 1)
+
+
+def test_lens_changes_and_cosines_to_a_direction_on_the_command_line(cli, toy):
+    done = cli("lens", "-p", PROMPT, "-t", " man", "--against", " woman", "--changes", "--json")
+    found = mv.lens_changes(mv.trace(toy, PROMPT), " man", " woman")
+    assert [row["value"] for row in done.json["rows"]] == pytest.approx([row.value for row in found.rows], abs=1e-9)
+    assert "largest changes" in cli("lens", "-p", PROMPT, "-t", " man", "--changes").out
+    assert "--changes needs a --target" in cli("lens", "-p", PROMPT, "--changes").err
+    rows = cli("resid", "-p", PROMPT, "-t", " man", "--writes", "--json").json["rows"]
+    parts = mv.ledger(mv.trace(toy, PROMPT), target=" man")
+    assert [row["cos_direction"] for row in rows] == pytest.approx(parts.cos_direction.flatten().tolist(), abs=1e-9)
+    assert "cosine to logit of" in cli("resid", "-p", PROMPT, "-t", " man", "--writes").out
+    assert "--writes needs a --target" in cli("resid", "-p", PROMPT, "--writes").err
 
 
 def test_resid_along_a_difference_of_means_and_over_depth(cli, tmp_path, toy):

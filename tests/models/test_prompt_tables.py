@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import mechview as mv
+from conftest import family
 from mechview.errors import PromptError
+from mechview.models.repeated import beginning, distinct
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -60,6 +63,63 @@ def test_the_repeated_answer_followed_the_last_word_before():
         assert broken.count(words[-1]) == 1
 
 
+def test_random_tokens_repeat_and_are_ordinary_ones_of_every_vocabulary(toy):
+    bare, _ = family("gpt2")  # without a tokenizer: ids from 0 to 99
+    for model in (toy, bare):
+        table = mv.prompt_table("random").fitting(model)
+        special = set(toy.tokenizer.all_special_ids) if model is toy else set()
+        assert (len(table), table.left_out) == (24, ())
+        for case in table:
+            first = len(beginning(model))
+            period, ids, broken = case.about["period"], case.prompt[first:], case.corrupted[first:]
+            words = ids[:period]
+            assert (len(set(words)), set(words) & special) == (period, set())
+            assert ids[period:] == words[: len(ids) - period]
+            assert case.target == words[len(ids) - period]
+            assert case.against in set(words) - {case.target, ids[-1]}
+            assert broken.count(ids[-1]) == 1  # in the second period alone: nothing says what follows
+            assert [n for n, (a, b) in enumerate(zip(ids, broken, strict=True)) if a != b] == [len(ids) - period - 1]
+        assert mv.prompt_table("random").fitting(model) == table
+
+
+def test_another_number_draws_another_token_and_a_taken_one_gives_way():
+    assert distinct([0.0, 0.05, 0.5], [3, 4, 5, 6]) == [3, 4, 5]
+    assert distinct([0.99, 0.98, 0.97], [3, 4, 5, 6]) == [6, 3, 4]
+    with pytest.raises(PromptError, match="3 different tokens are needed; this vocabulary has 2"):
+        distinct([0.1, 0.2, 0.3], [1, 2])
+
+
+def test_a_tokenizers_first_token_stands_before_random_ones():
+    class Begins:
+        bos_token_id, all_special_ids, added_tokens_decoder = 1, [1], {}
+
+        def __len__(self) -> int:
+            return 90
+
+        def __call__(self, text, **_):
+            return {"input_ids": [1, 5]}
+
+    model = dataclasses.replace(family("llama")[0], tokenizer=Begins())
+    for case in mv.prompt_table("random").fitting(model):
+        assert (case.prompt[0], case.corrupted[0]) == (1, 1)
+        assert 1 not in case.prompt[1:]
+        assert max(case.prompt) < 90
+
+
+def test_random_tokens_that_no_model_has_drawn_are_a_sentence(toy):
+    with pytest.raises(PromptError, match=r"take table\.fitting\(model\)"):
+        mv.trace(toy, mv.prompt_table("random").texts[0])
+
+
+def test_the_bundled_model_continues_random_repetitions(toy):
+    """It was trained to hold induction heads: the token that came next before is preferred to another of the period."""
+    found = [
+        float(mv.direct_attribution(mv.write_trace(toy, case.prompt), case.target, case.against).total[-1])
+        for case in mv.prompt_table("random").fitting(toy)
+    ]
+    assert sum(found) / len(found) > 1
+
+
 @pytest.mark.real
 def test_names_of_the_ioi_table_are_one_token_and_pairs_have_one_length(smollm2):
     table = mv.prompt_table("ioi").fitting(smollm2)
@@ -95,6 +155,10 @@ def test_files_of_the_same_form_are_read(tmp_path, name, text):
         ("a.jsonl", '{"prompt": 3}', 'neither a "prompt" nor a "text"'),
         ("a.jsonl", '{"prompt": "a", "target": 3}', "target is neither a text nor a list of texts"),
         ("a.csv", "prompt\n", "holds no prompt"),
+        ("a.jsonl", '{"draws": [0.1, 2, 0.3], "shown": 1, "wrong": 0}', "is no row of random tokens"),
+        ("a.jsonl", '{"draws": [0.1, 0.2, 0.3], "shown": 1, "wrong": 1}', "is no row of random tokens"),
+        ("a.jsonl", '{"draws": [0.1, 0.2, 0.3], "shown": 2, "wrong": 1}', "is no row of random tokens"),
+        ("a.jsonl", '{"draws": 3, "shown": 1}', "is no row of random tokens"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, text, said):
@@ -104,5 +168,5 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, name, text, said):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(PromptError, match="bundled tables are ioi, facts, repeats"):
+    with pytest.raises(PromptError, match="bundled tables are ioi, facts, repeats, random"):
         mv.prompt_table("ioy")

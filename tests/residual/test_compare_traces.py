@@ -114,7 +114,8 @@ def test_differences_of_shares_sum_to_the_difference_of_the_logits(name):
     last = len(a.tokens) - 2, len(b.tokens) - 2
     assert found.asked == last
     asked = [row for row in found.of("share") if (row.position_a, row.position_b) == last]
-    assert found.totals == (shares(a, 5, 6, -2).total, shares(b, 5, 6, -2).total)
+    # a soft-cap is undone by atanh, whose last bit depends on how many numbers are taken at once
+    assert found.totals == pytest.approx((shares(a, 5, 6, -2).total, shares(b, 5, 6, -2).total), rel=1e-14)
     size = max(abs(row.side_a) for row in asked)
     assert sum(row.delta for row in asked) == pytest.approx(found.totals[1] - found.totals[0], abs=1e-4 * size)
     expected = dict(zip(shares(a, 5, 6, -2).components, shares(a, 5, 6, -2).values.tolist(), strict=True))

@@ -85,7 +85,7 @@ def test_comparisons_effects_and_patches_have_frames_and_figures(toy):
     found = mv.compare(clean, other, model=toy, target=" woman")
     frame = check_schema(found.frame(), "compare")
     assert len(frame) == len(found.rows)
-    assert found.figure().data[0].name == found.leading[0]
+    assert found.figure().data[0].colorbar.title.text == found.leading[0]
     effects = mv.effects(toy, clean, " man", components=["L1H1", "L1H2"])
     table = check_schema(effects.frame(), "effects")
     np.testing.assert_allclose(table["difference"], table["direct"] - table["total"], atol=1e-9)
@@ -100,4 +100,6 @@ def test_identical_sides_say_so_in_the_figure(toy):
     found = mv.compare("the man", "the man", model=toy)
     assert found.identical
     assert "identical" in found.figure().layout.title.text
+    assert "identical" not in mv.compare("the man", "the king", model=toy).figure().layout.title.text
+    assert "identical" in mv.compare(toy, toy).figure().layout.title.text
     assert (found.frame()["delta"].dropna() == 0).all()
