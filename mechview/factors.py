@@ -110,12 +110,11 @@ class HeadFactors:
         left = self.query_side
         if self.rotary is None:
             return left, self.key_side
-        if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int) or abs(offset) > FAR):
-            raise UsageError(f"offset {offset!r} is not a distance between positions: a whole number up to {FAR}")
         if offset is None:
             raise UsageError(
                 f"{self.label} uses rotary positions: its pattern depends on the offset q_pos - k_pos; give offset="
             )
+        check_offset(offset)
         return left @ rotation(self.rotary, offset, left.shape[-1], length).to(left), self.key_side
 
 
@@ -132,6 +131,12 @@ def head_factors(
     weights = weights_of(weights)
     stack = check_head(weights.shape, layer, head, stack)
     return factor_head(weights.attention(layer, stack), head, fold, len(weights.shape.stacks) > 1)
+
+
+def check_offset(offset: object) -> None:
+    """Refuse what is not a distance between positions."""
+    if isinstance(offset, bool) or not isinstance(offset, int) or abs(offset) > FAR:
+        raise UsageError(f"offset {offset!r} is not a distance between positions: a whole number up to {FAR}")
 
 
 def check_head(shape: ModelShape, layer: int, head: int, stack: Stack | None = None) -> Stack:
@@ -174,8 +179,8 @@ def factor_head(attention: AttentionWeights, head: int, fold: bool, several_stac
         key=affine(attention.W_K[group], _row(attention.b_K, group), source).to(dtype),
         value=affine(attention.W_V[group], _row(attention.b_V, group), source).to(dtype),
         output=output.to(dtype),
-        query_gain=_gain(attention.q_norm, head, dtype),
-        key_gain=_gain(attention.k_norm, group, dtype),
+        query_gain=None if attention.q_norm is None else head_gain(attention.q_norm, head, dtype),
+        key_gain=None if attention.k_norm is None else head_gain(attention.k_norm, group, dtype),
         rotary=attention.rotary,
     )
 
@@ -203,10 +208,8 @@ def _row(bias: Tensor | None, index: int) -> Tensor | None:
     return None if bias is None else bias[index]
 
 
-def _gain(norm: HeadNorm | None, index: int, dtype: torch.dtype) -> Tensor | None:
+def head_gain(norm: HeadNorm, index: int, dtype: torch.dtype) -> Float[Tensor, "d_head d_head"]:
     """`D` of the score: centring (Cohere) and gain of a query or key norm, acting on row vectors."""
-    if norm is None:
-        return None
     gain = norm.gain[index].double()
     D = torch.diag(gain)
     if norm.kind == "layer":

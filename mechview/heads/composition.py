@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -150,7 +151,7 @@ def compositions(
         for kind in kinds:
             _put(found[kind], layers, met[kind])
     first, then = weights.attention(0, source), weights.attention(0, stack)
-    shared = dict(
+    shared: dict[str, Any] = dict(
         definition=definition, offset=None if then.rotary is None else offset, source=source, stack=stack,
         source_kv=first.kv_head, kv=then.kv_head, folded=fold, shuffles=shuffles, several=len(weights.shape.stacks) > 1,
         model=getattr(about, "name", "arrays"), revision=getattr(about, "revision", None),

@@ -10,6 +10,7 @@ A virtual head `M1 M2` moves what the first head would send through the second (
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -148,7 +149,7 @@ def virtual_head(
         UsageError: the first head does not come before the second.
     """
     M1, M2 = _pair(weights_of(weights), first, second, "V", 0, stack, fold)
-    return M1 @ M2
+    return cast(LowRank, M1 @ M2)
 
 
 def _pair(

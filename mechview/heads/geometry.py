@@ -1,9 +1,10 @@
 """Symmetry and directionality of patterns (Saponati et al. 2025), right for grouped heads.
 
 `symmetry = tr(PP) / |P|^2`: 1 for a symmetric pattern, -1 for an antisymmetric one; the paper's code also returns
-`(1 + s) / 2`. `directionality = (c - r) / (c + r)`, c the sum of the column norms of P that exceed their mean by more
-than two standard deviations, r the same of rows, 0 where none does. Sign convention here: rows are the query side
-and columns the key side, so positive means that a few coordinates of what is *looked at* stand out. Query head h
+`(1 + s) / 2`. `directionality = (c - r) / (c + r)`, c the sum of what the column norms of P have beyond their mean plus
+two standard deviations, r the same of rows, 0 where none has: the excess, as in the authors' code. Sign convention
+here: rows are the query side and columns the key side (`x P x^T`), so positive means that a few coordinates of what
+is *looked at* stand out. Query head h
 meets the key/value head of its own group. Directionality depends on the basis of the stream; symmetry does not.
 A layer's heads summed (as the paper does) give larger symmetry than the mean over heads: both are kept apart.
 Nulls: symmetry with a random rotation between the head's two sides, which keeps what each side reads; directionality
@@ -98,9 +99,9 @@ def directionality(low: LowRank) -> Float[Tensor, "*batch"]:
 
 
 def outstanding(norms: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
-    """Sum of the norms that exceed their mean by more than two standard deviations."""
-    bound = norms.mean(-1, keepdim=True) + OUTSTANDING * norms.std(-1, correction=0, keepdim=True)
-    return (norms * (norms > bound)).sum(-1)
+    """Sum of what norms have beyond their mean plus two standard deviations."""
+    bound = norms.mean(-1, keepdim=True) + OUTSTANDING * norms.std(-1, keepdim=True)
+    return (norms - bound).clamp_min(0).sum(-1)
 
 
 def _turned(low: LowRank, generator: torch.Generator) -> LowRank:

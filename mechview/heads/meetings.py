@@ -17,9 +17,10 @@ from torch import Tensor
 from mechview.errors import UsageError
 from mechview.factors import HeadFactors, factor_head
 from mechview.heads.composing import Ends, from_unit, read, spans, written
+from mechview.heads.layer_maps import messages, patterns
 from mechview.lowrank import LowRank
 from mechview.models.norms import centred, fold_write
-from mechview.models.weights import ModelShape, ModelWeights, NormWeights, Stack
+from mechview.models.weights import AttentionWeights, ModelShape, ModelWeights, NormWeights, Stack
 
 
 def earlier(shape: ModelShape, source: Stack, stack: Stack, kind: str) -> Bool[Tensor, "_src_layer _dst_layer"]:
@@ -56,8 +57,13 @@ def meetings(
             readers = {kind: readers_at(weights, kind, offset, layer, stack, fold, None, kernel) for kind in kinds}
             yield slice(layer, layer + 1), senders, readers
         return
-    senders = joined([_writers(low, kernel) for low in _messages(weights, source, stack, fold)])
-    layers = [_readers(weights, kinds, offset, layer, stack, fold, kernel) for layer in range(count)]
+    written_, layers = [], []
+    for layer in range(count):
+        attention = weights.attention(layer, stack)
+        layers.append(_readers(attention, kinds, offset, fold, kernel))
+        if source == stack:
+            written_.append(_writers(messages(attention, fold), kernel))
+    senders = joined(written_ or [_writers(low, kernel) for low in _messages(weights, source, stack, fold)])
     together = {kind: joined([layer.pop(kind) for layer in layers]) for kind in kinds}  # no side is held twice for long
     yield slice(0, count), senders, together
 
@@ -69,18 +75,18 @@ def carries(weights: ModelWeights, stack: Stack, fold: bool) -> bool:
 
 def writers_at(weights: ModelWeights, source: Stack, stack: Stack, layer: int, fold: bool) -> list[LowRank]:
     """Messages of every layer as the given layer's heads meet them; those of later layers as they are written."""
-    messages = list(_messages(weights, source, stack, fold))
+    sent = list(_messages(weights, source, stack, fold))
     if carries(weights, source, fold):
         for between in range(layer):
             for norm in (weights.attention(between, source).stream_norm, weights.mlp(between, source).stream_norm):
-                messages[: between + 1] = [through(low, norm) for low in messages[: between + 1]]
-    return messages
+                sent[: between + 1] = [through(low, norm) for low in sent[: between + 1]]
+    return sent
 
 
 def _messages(weights: ModelWeights, source: Stack, stack: Stack, fold: bool) -> Iterator[LowRank]:
     final = weights.ends().encoder_final_norm if fold and (source, stack) == ("encoder", "cross") else None
-    for heads in _layers(weights, source, fold):
-        low = _maps([f.message for f in heads])
+    for layer in range(weights.shape.layers(source)):
+        low = messages(weights.attention(layer, source), fold)
         yield low if final is None else through(low, final)
 
 
@@ -104,30 +110,29 @@ def close_pairs(S: Float[Tensor, "head rank"], gap: float = 0.01) -> Bool[Tensor
     return torch.cat([edge, near], -1) | torch.cat([near, edge], -1)
 
 
-def _layers(weights: ModelWeights, stack: Stack, fold: bool) -> Iterator[list[HeadFactors]]:
-    for layer in range(weights.shape.layers(stack)):
-        attention = weights.attention(layer, stack)
-        yield [factor_head(attention, head, fold) for head in range(weights.shape.n_heads)]
-
-
 def readers_at(
     weights: ModelWeights, kind: str, offset: int, layer: int, stack: Stack, fold: bool,
     heads: Sequence[int] | None = None, kernel: bool = False,
 ) -> Ends:  # fmt: skip
     """Input sides of one layer's heads, all of them unless `heads` are named."""
     attention = weights.attention(layer, stack)
-    chosen = range(weights.shape.n_heads) if heads is None else heads
-    low = _maps([reader_map(factor_head(attention, head, fold), kind, offset) for head in chosen])
+    if heads is None:
+        return _readers(attention, [kind], offset, fold, kernel)[kind]
+    maps = [reader_map(factor_head(attention, head, fold), kind, offset) for head in heads]
+    low = LowRank(torch.stack([m.left for m in maps]), torch.stack([m.right for m in maps]))
     return spans(low.left.mT) if kernel else read(low)
 
 
 def _readers(
-    weights: ModelWeights, kinds: Sequence[str], offset: int, layer: int, stack: Stack, fold: bool, kernel: bool
+    attention: AttentionWeights, kinds: Sequence[str], offset: int, fold: bool, kernel: bool
 ) -> dict[str, Ends]:
-    attention = weights.attention(layer, stack)
-    heads = [factor_head(attention, head, fold) for head in range(weights.shape.n_heads)]
-    maps = {kind: _maps([reader_map(f, kind, offset) for f in heads]) for kind in kinds}
-    return {kind: spans(low.left.mT) if kernel else read(low) for kind, low in maps.items()}
+    pattern = patterns(attention, offset, fold) if set(kinds) - {"V"} else None
+    found = {}
+    for kind in kinds:
+        low = messages(attention, fold) if pattern is None or kind == "V" else pattern
+        low = low.mT if kind == "K" else low
+        found[kind] = spans(low.left.mT) if kernel else read(low)
+    return found
 
 
 def reader_map(factors: HeadFactors, kind: str, offset: int) -> LowRank:
@@ -140,10 +145,6 @@ def reader_map(factors: HeadFactors, kind: str, offset: int) -> LowRank:
 
 def _writers(low: LowRank, kernel: bool) -> Ends:
     return spans(low.right) if kernel else written(low)
-
-
-def _maps(maps: list[LowRank]) -> LowRank:
-    return LowRank(torch.stack([m.left for m in maps]), torch.stack([m.right for m in maps]))
 
 
 def joined(parts: Sequence[Ends]) -> Ends:

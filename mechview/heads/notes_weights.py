@@ -46,7 +46,7 @@ WEIGHT_NOTES: dict[str, Note] = {
     ),
     "pattern_directionality": Note(
         "pattern: directionality",
-        "(c − r) / (c + r), sums of column (key side) and row (query side) norms beyond mean + 2 sd; positive: the "
+        "(c − r) / (c + r), what column (key side) and row (query side) norms have beyond mean + 2 sd, summed; positive: the "
         "key side stands out. Null: random heads behind the same norms.",
         "share",
         "Saponati et al. 2025",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -73,6 +74,7 @@ def offset_curves(
     factors = factor_head(attention, head, fold, len(weights.shape.stacks) > 1)
     if not offsets:
         raise UsageError("offsets is empty: give at least one distance q_pos - k_pos")
+    curves: dict[str, Any]
     if attention.rotary is not None:
         curves = _map_curves(factors, offsets) | _rotary_kernel(model, weights, attention, factors, offsets)
     else:

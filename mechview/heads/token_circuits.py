@@ -237,7 +237,8 @@ def _circuit(
     accuracy, suppression = accuracies(thin, found, generator)
     return TokenCircuit(
         side=side, label="+".join(head_label(m.factors.layer, m.factors.head, m.factors.stack, several) for m in members),
-        layer=one and one.layer, head=one and one.head, kv_head=one and one.kv_head, stack=members[0].factors.stack,
+        layer=one.layer if one else None, head=one.head if one else None, kv_head=one.kv_head if one else None,
+        stack=members[0].factors.stack,
         offset=offset, reading=reading, folded=fold, biases=biases, ids=ids, excluded=weights.shape.d_vocab - len(ids),
         high=high, low=low, asked=asked is not None, mean=mean, sd=sd, accuracy=accuracy, suppression=suppression,
         completeness=_completeness(thin, found.total, mean, sd), error=_error(thin, high, low),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,7 +93,7 @@ def random_heads(attention: AttentionWeights, draws: int, fold: bool, generator:
     return [factor_head(random, head, fold) for head in range(draws)]
 
 
-def named(model: ModelWeights | HasWeights) -> dict[str, str | None]:
+def named(model: ModelWeights | HasWeights) -> dict[str, Any]:
     """Name and revision of a model, for a result to carry."""
     source = getattr(model, "source", None)
     return {"model": getattr(source, "name", "arrays"), "revision": getattr(source, "revision", None)}

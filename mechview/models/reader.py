@@ -179,11 +179,18 @@ def _split(
     if list(W.shape) != promised:
         raise ModelError(f"{where} is {list(W.shape)}, but the configuration says {promised}: d_model, heads x d_head")
     split = rearrange(W, "d_in (head d_head) -> head d_in d_head", head=heads)
+    if (
+        not split.sum().isfinite()
+    ):  # a sum is far cheaper than looking at each number, and hides none that is not finite
+        _refuse_infinite(split, where)
+    return split
+
+
+def _refuse_infinite(split: Float[Tensor, "head d_in d_head"], where: str) -> None:
     bad = (~torch.isfinite(split)).sum((1, 2))
-    if bad.any():
+    if bad.any():  # a sum of finite numbers may overflow
         owners = ", ".join(str(h) for h in bad.nonzero().flatten().tolist())
         raise ModelError(f"{where} holds {int(bad.sum())} values that are NaN or infinite, in head {owners}")
-    return split
 
 
 def _split_bias(b: Tensor | None, heads: int) -> Tensor | None:

@@ -169,7 +169,7 @@ def test_scores_do_not_change_with_the_basis_inside_a_head(gaussian, kind):
     inverse = torch.linalg.inv(S)
     other = changed(gaussian, lambda a: dataclasses.replace(
         a, W_Q=a.W_Q @ S, W_K=a.W_K @ inverse.mT, W_V=a.W_V @ S, W_O=inverse @ a.W_O))  # fmt: skip
-    same(mv.compose(gaussian, kind), mv.compose(other, kind))
+    assert same(mv.compose(gaussian, kind), mv.compose(other, kind))
 
 
 @pytest.mark.parametrize("kind", ["Q", "K", "V"])
@@ -185,7 +185,7 @@ def test_scores_do_not_change_with_a_rotation_of_the_stream_under_rms_norms(gaus
             a, W_Q=R.mT @ (gain * a.W_Q), W_K=R.mT @ (gain * a.W_K), W_V=R.mT @ (gain * a.W_V), W_O=a.W_O @ R, norm=ones,
         )  # fmt: skip
 
-    same(mv.compose(gaussian, kind, shuffles=0), mv.compose(changed(gaussian, turned), kind, shuffles=0))
+    assert same(mv.compose(gaussian, kind, shuffles=0), mv.compose(changed(gaussian, turned), kind, shuffles=0))
 
 
 def test_permuting_heads_and_groups_permutes_the_table(gaussian):
@@ -201,9 +201,11 @@ def test_permuting_heads_and_groups_permutes_the_table(gaussian):
     torch.testing.assert_close(one.values[:, order][:, :, :, order], two.values, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def same(one, two):
-    torch.testing.assert_close(one.values, two.values, rtol=1e-9, atol=1e-12, equal_nan=True)
-    torch.testing.assert_close(one.spread, two.spread, rtol=1e-9, atol=1e-12, equal_nan=True)
+def same(one, two) -> bool:
+    return all(
+        torch.allclose(getattr(one, name), getattr(two, name), rtol=1e-9, atol=1e-12, equal_nan=True)
+        for name in ("values", "spread")
+    )
 
 
 def sides(
@@ -283,7 +285,7 @@ def test_memory_of_512_heads_of_width_2048_stays_under_two_gigabytes():
     assert held + working + answers + again < 2e9
 
 
-def test_each_layer_is_read_once_for_each_role(toy):
+def test_each_layer_is_read_once(toy):
     calls = []
 
     class Counting:
@@ -300,7 +302,7 @@ def test_each_layer_is_read_once_for_each_role(toy):
             raise AssertionError("nor the ends")
 
     assert mv.compositions(Counting(), shuffles=0)["K"].values.shape == (2, 4, 2, 4)
-    assert calls.count(1) <= 2
+    assert calls.count(1) == 1
 
 
 def test_frames_figures_and_components_agree(toy):
