@@ -12,6 +12,7 @@ from mechview.cli.asked import Texts, chosen, open_model
 from mechview.cli.dry import show_cost
 from mechview.cli.findings import attend_text, doctor_document, doctor_text
 from mechview.cli.output import Answer, Output, emit, note, output, say, working
+from mechview.cli.roles import MetricsFile, Thresholds
 from mechview.errors import OutputError, UsageError
 from mechview.exports import check_output, json_text
 from mechview.manifest import SCHEMA_VERSION, manifest
@@ -100,20 +101,26 @@ def report(
     fold: o.Fold = True, prompt: o.Prompts = None, prompts: o.PromptFile = None, ids: o.Ids = None,
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False,
-    keep_text: KeepText = None, roles: o.RoleFlag = None, max_mb: MaxMb = 20.0, out: o.Out = None,
+    keep_text: KeepText = None, roles: o.RoleFlag = None, thresholds: Thresholds = None,
+    metrics_file: MetricsFile = None, max_mb: MaxMb = 20.0, out: o.Out = None,
     json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """One HTML file: head table, cards, attention, checks.
 
-    It fetches nothing, and every number in it stands beside its check.
+    It fetches nothing, and every number in it stands beside its check. --thresholds and --metrics-file ask for roles.
     """
     target = out or Path("report.html")
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(f"a report is an .html file, not {target.name}")
     check_output(target, force)
+    if roles is False and (thresholds or metrics_file):
+        raise UsageError("--thresholds and --metrics-file ask for roles, which --no-roles leaves out")
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"writing a report on {model}", quiet) as run:
+        from mechview.heads.registry import load_metrics
         from mechview.reporting.build import write_report
+
+        load_metrics(metrics_file or ())
 
         opened = open_model(model, revision, offline, device, dtype)
         if dry_run:
@@ -122,7 +129,11 @@ def report(
         wanted, names = chosen(opened.weights, layers, heads)
         kept = prompts is None if keep_text is None else keep_text
         choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
-        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept, "roles": roles}
+        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
+        settings |= {
+            "roles": True if thresholds or metrics_file else roles,
+            "thresholds": None if thresholds is None else str(thresholds),
+        }
         asked = texts.read(opened) if texts.given else None
         done = write_report(opened, asked, target, choice, settings, force, max_mb, run)
     size = done.path.stat().st_size

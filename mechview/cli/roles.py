@@ -21,7 +21,7 @@ Thresholds = Annotated[
 ]  # fmt: skip
 MetricsFile = Annotated[
     list[Path] | None,
-    typer.Option("--metrics-file", help="Python file that registers metrics; it is run, so trust it. Repeatable.", metavar="FILE"),
+    typer.Option("--metrics-file", help="Python file that registers metrics. It is RUN, with all your rights: name only files you trust. Repeatable.", metavar="FILE"),
 ]  # fmt: skip
 Causal = Annotated[bool, typer.Option("--causal", help="Ablate the heads and show what the loss of their task does.")]
 Method = Annotated[str, typer.Option("--method", help="What the ablation puts in the head's place: mean or zero.")]
@@ -60,7 +60,12 @@ def roles(
         drawn: dict[str, Any] = dict(task=task, method=method, seed=seed, bos=bos.value)
         checked = causal_check(opened, asked, roles=found, **drawn) if causal else None
     told: dict[str, Any] = dict(
-        verb="roles", seed=seed, seeds=seeds, copies=copies, causal=causal, thresholds=str(thresholds)
+        verb="roles",
+        seed=seed,
+        seeds=seeds,
+        copies=copies,
+        causal=causal,
+        thresholds=None if thresholds is None else str(thresholds),
     )
     beside = (lambda: {"causal": checked.frame()}) if checked is not None else dict
     emit(

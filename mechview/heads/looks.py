@@ -128,6 +128,16 @@ def value_weighted_previous_token(seen: LayerPass) -> Float[Tensor, "head"]:
 
 
 @metric(
+    "value_weighted_duplicate_token", "repeats", source="Kobayashi et al. 2020", where="self", unit="share",
+    definition=f"{WEIGHTED}On the earlier copy of the query's token, k = q − n. {REPEATS}",
+    cannot="Where the message points, and what of it is read later.",
+)  # fmt: skip
+def value_weighted_duplicate_token(seen: LayerPass) -> Float[Tensor, "head"]:
+    cells = seen.offset_cells(seen.prompt.period, seen.prompt.start + seen.prompt.period)
+    return seen.mass(cells, seen.value_weighted)
+
+
+@metric(
     "value_weighted_induction", "repeats", source="Kobayashi et al. 2020", where="causal", unit="share",
     definition=f"{WEIGHTED}On the stripe k = q − n + 1. {REPEATS}",
     cannot="Where the message points, and what of it is read later.",

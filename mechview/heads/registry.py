@@ -121,6 +121,14 @@ def load_metrics(files: Iterable[str | Path] = ()) -> dict[str, Metric]:
     return {name: found for name, found in METRICS.items() if found.measure is not None}
 
 
+def added_metrics() -> list[str]:
+    """Names of the metrics that users and other packages registered."""
+    known = load_metrics()
+    return [
+        name for name, one in known.items() if not str(getattr(one.measure, "__module__", "")).startswith("mechview.")
+    ]
+
+
 def find_metrics(names: Iterable[str] | None) -> list[Metric]:
     """The metrics of these names, all unless given, in the order of the registry.
 

@@ -1,7 +1,8 @@
 """Writing a report: gather, make the page small enough, write it whole or not at all.
 
-When a page would be larger than allowed, the scores before softmax go first, then the last prompts; the
-page says what was left out. A page that is still too large is refused.
+When a page would be larger than allowed, the scores before softmax go first, then the finer steps of the
+weights, then the last prompts; the page says what was left out. A page that is still too large is refused.
+Scores and fine steps also go where a page would be slow to open: above 2.5 MB, or more for long prompts.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mechview.errors import OutputError
 from mechview.exports import check_output, write_text
 from mechview.manifest import Run, recorded
 from mechview.reporting.gather import Gathered, gather
+from mechview.reporting.packing import COARSE, STEPS
 from mechview.reporting.page import render
+
+LIGHT, LIGHT_CELL = 2.5e6, 0.6
 
 
 def report(
@@ -32,6 +38,7 @@ def report(
     force: bool = False,
     keep_text: bool = True,
     roles: bool | None = None,
+    thresholds: str | Path | None = None,
     max_mb: float = 20.0,
     run: Run | None = None,
 ) -> Path:
@@ -45,12 +52,14 @@ def report(
         offset: where a rotary head's pattern is taken, `q_pos - k_pos`.
         keep_text: keep the prompts' text; otherwise the page has positions only.
         roles: look for the heads' roles, which runs the model and permuted copies; up to 0.3 G parameters unless said.
+        thresholds: TOML file of roles, as in `mv.roles`; metrics registered with `@mv.metric` are measured with them.
         max_mb: largest size of the page, in MB of 10^6 bytes.
 
     Raises:
         OutputError: the file exists (without `force`), cannot be written, or would be too large.
     """
     settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text, "roles": roles}
+    settings["thresholds"] = None if thresholds is None else str(thresholds)
     choice = {"layers": layers, "heads": heads}
     return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run).path
 
@@ -88,25 +97,42 @@ def fitted(gathered: Gathered, limit: int) -> str:
     Raises:
         OutputError: even the smallest is larger.
     """
-    size = 0
-    for scores, kept in _reductions(len(gathered.prompts)):
-        page = render(_reduced(gathered, scores, kept), scores=scores)
+    size, light = 0, min(limit, light_size(gathered))
+    for scores, steps, kept in _reductions(len(gathered.prompts)):
+        page = render(_reduced(gathered, scores, steps, kept), scores=scores, steps=steps)
         size = len(page.encode("utf-8", "backslashreplace"))
-        if size <= limit:
+        if size <= (light if steps == STEPS else limit):
             return page
     raise OutputError(
         f"the report would be {size / 1e6:.1f} MB, more than {limit / 1e6:g}: choose fewer layers or heads, or raise max_mb"
     )
 
 
-def _reductions(prompts: int) -> list[tuple[bool, int]]:
-    return [(True, prompts), *((False, kept) for kept in range(prompts, -1, -1))]
+def light_size(gathered: Gathered) -> float:
+    """Bytes up to which a page keeps all that it has: 2.5 MB, or what one byte a visible cell would take deflated."""
+    cells = sum(int((~np.isneginf(head.score)).sum()) for view in gathered.prompts for head in view.heads)
+    return max(LIGHT, LIGHT_CELL * cells) if cells else float("inf")
 
 
-def _reduced(gathered: Gathered, scores: bool, kept: int) -> Gathered:
+def _reductions(prompts: int) -> list[tuple[bool, int, int]]:
+    """Scores, steps and prompts to keep, from the fullest page to the smallest."""
+    if not prompts:
+        return [(True, STEPS, 0)]
+    return [
+        (True, STEPS, prompts),
+        (False, STEPS, prompts),
+        *((False, COARSE, kept) for kept in range(prompts, -1, -1)),
+    ]
+
+
+def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int) -> Gathered:
     remarks = list(gathered.remarks)
     if not scores:
         remarks.append("Scores before softmax were left out to keep the page small.")
+    if steps != STEPS and kept:
+        remarks.append(
+            f"Attention maps are kept to steps of {1 / steps:g} to keep the page small; listed weights are exact."
+        )
     if kept < len(gathered.prompts):
         remarks.append(f"{len(gathered.prompts) - kept} of {len(gathered.prompts)} prompts were left out as well.")
     return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks))

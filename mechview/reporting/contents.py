@@ -15,7 +15,7 @@ import pandas as pd
 from mechview.heads.notes import NOTES
 from mechview.reporting.gather import Gathered, HeadView, PromptView
 from mechview.reporting.nulls import gaussian_spectrum
-from mechview.reporting.packing import coded, number, numbers
+from mechview.reporting.packing import STEPS, coded, number, numbers
 from mechview.reporting.stream_contents import stream_data
 from mechview.reporting.wording import column_texts, written
 
@@ -138,8 +138,8 @@ def _metric(name: str, group: str, rows: pd.DataFrame, kind: str, exists: np.nda
     }  # fmt: skip
 
 
-def page_data(gathered: Gathered, scores: bool) -> dict[str, Any]:
-    """Everything the page's script draws from."""
+def page_data(gathered: Gathered, scores: bool, steps: int = STEPS) -> dict[str, Any]:
+    """Everything the page's script draws from; weights are kept to `1 / steps`."""
     shape = gathered.manifest["shape"]
     null = gaussian_spectrum(shape["d_model"], shape["d_head"], gathered.manifest["arguments"]["seed"])
     return {
@@ -148,7 +148,7 @@ def page_data(gathered: Gathered, scores: bool) -> dict[str, Any]:
         "spectra": {side: _spectra(gathered.svd, side) for side in SIDES},
         "null": {"mean": numbers(null["mean"], 4), "sd": numbers(null["sd"], 3)},
         "parity": gathered.parity is not None,
-        "prompts": [_prompt(view, scores) for view in gathered.prompts],
+        "prompts": [_prompt(view, scores, steps) for view in gathered.prompts],
     }
 
 
@@ -157,12 +157,13 @@ def _spectra(svd: pd.DataFrame, side: str) -> list[list[Any]]:
     return [numbers(values["sigma"], 4) for _, values in rows.groupby("label", sort=False)]
 
 
-def _prompt(view: PromptView, scores: bool) -> dict[str, Any]:
+def _prompt(view: PromptView, scores: bool, steps: int) -> dict[str, Any]:
     return {
         "tokens": {stack: _tokens(rows) for stack, rows in view.tokens.groupby("stack", observed=True)},
         "scores_from": view.scores_from,
         "bias": {site: number(share) for site, share in view.bias_shares.items()},
-        "views": {head.label: _view(head, scores) for head in view.heads},
+        "steps": steps,
+        "views": {head.label: _view(head, scores, steps) for head in view.heads},
         "stream": stream_data(view.stream),
     }
 
@@ -178,12 +179,12 @@ def _tokens(rows: pd.DataFrame) -> list[list[Any]]:
     return [[row.shown, row.text, bool(row.special)] for row in rows.itertuples()]
 
 
-def _view(head: HeadView, scores: bool) -> dict[str, Any]:
+def _view(head: HeadView, scores: bool, steps: int) -> dict[str, Any]:
     seen = ~np.isneginf(head.score)
     finite = head.score[np.isfinite(head.score)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
     return {
-        "w": coded(head.weight, seen, 0.0, 1.0),
+        "w": coded(head.weight, seen, 0.0, 1.0, steps),
         "s": coded(head.score, seen, low, high) if scores else None,
         "range": [number(low, 9), number(high, 9)],
         "value": numbers(head.value_norm, 4),

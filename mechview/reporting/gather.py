@@ -70,7 +70,8 @@ def gather(
     Args:
         prompts: one default sentence if None; weights alone if empty.
         choice: `layers` and `heads`, None for all.
-        settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable).
+        settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
+            `thresholds`: a table of roles of the user's.
     """
     from mechview.checks import parity, worst_of
     from mechview.heads.labels import head_pairs
@@ -116,17 +117,19 @@ def _roles(
     model: Any, run: bool, labels: set[str], settings: dict[str, Any]
 ) -> tuple[pd.DataFrame | None, dict[str, str], list[str]]:
     """Scores and role lines of the heads shown, and what is to be said about them."""
-    from mechview.heads.registry import load_metrics
-    from mechview.heads.roles import affordable, roles
+    from mechview.heads.registry import added_metrics
+    from mechview.heads.roles import affordable, role_table, roles
+    from mechview.heads.scores import head_scores
 
-    load_metrics()
+    table, added = role_table(settings.get("thresholds")), added_metrics()
     asked = settings.get("roles")
     if asked is False or not run:
         return None, {}, []
     if asked is None and not affordable(model.shape):
         return None, {}, ["Roles were not looked for: the model is large (--roles looks for them)."]
     try:
-        found = roles(model, seed=SEED, bos=settings["bos"])
+        measured = head_scores(model, [*table.metrics, *added], seed=SEED, bos=settings["bos"])
+        found = roles(model, thresholds=settings.get("thresholds"), scores=measured)
     except UnsupportedError as error:
         return None, {}, [f"Roles were not looked for: {error}."]
     frame = found.scores.frame()

@@ -1,7 +1,8 @@
 """Numbers made small: attention as 16-bit codes, bytes split into planes, deflated, base64.
 
-A code is `round(STEPS * (value - low) / (high - low))`; two codes are kept for NaN and for masked cells,
-which are never shown alike. The browser inflates them itself when a head is looked at.
+A code is `round(steps * (value - low) / (high - low))`; two codes are kept for NaN and for masked cells,
+which are never shown alike. Where a page would be too large, codes have one byte and COARSE steps. The
+browser inflates them itself when a head is looked at.
 """
 
 from __future__ import annotations
@@ -15,27 +16,36 @@ from typing import Any
 import numpy as np
 
 STEPS = 65_000
-NAN_CODE, MASKED_CODE = 65_534, 65_535
+COARSE = 250
 ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def coded(values: np.ndarray, seen: np.ndarray, low: float, high: float) -> str:
+def _kept_codes(steps: int) -> tuple[type, int, int]:
+    """The type of a code, and the codes of NaN and of masked cells: the two largest."""
+    kind: type = np.uint8 if steps < 254 else np.uint16
+    last = int(np.iinfo(kind).max)
+    return kind, last - 1, last
+
+
+def coded(values: np.ndarray, seen: np.ndarray, low: float, high: float, steps: int = STEPS) -> str:
     """A matrix as text; cells that are not `seen` are masked, values that are not finite are NaN."""
+    kind, nan, masked = _kept_codes(steps)
     span = high - low if high > low else 1.0
     finite = np.isfinite(values)
-    steps = np.rint(np.where(finite, (values - low) / span, 0.0).clip(0, 1) * STEPS).astype(np.uint16)
-    codes = np.where(seen, np.where(finite, steps, NAN_CODE), MASKED_CODE).astype(np.uint16).ravel()
-    planes = np.concatenate([(codes >> 8).astype(np.uint8), (codes & 255).astype(np.uint8)])
-    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
+    scaled = np.rint(np.where(finite, (values - low) / span, 0.0).clip(0, 1) * steps)
+    codes = np.where(seen, np.where(finite, scaled, nan), masked).astype(kind).ravel()
+    planes = codes if steps < 254 else np.concatenate([codes >> 8, codes & 255]).astype(np.uint8)
+    return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()
 
 
-def decoded(text: str, shape: tuple[int, int], low: float, high: float) -> np.ndarray:
+def decoded(text: str, shape: tuple[int, int], low: float, high: float, steps: int = STEPS) -> np.ndarray:
     """What a reader gets back from `coded`: masked cells are -inf."""
+    _, nan, masked = _kept_codes(steps)
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8).astype(np.uint16)
     half = len(planes) // 2
-    codes = ((planes[:half] << 8) | planes[half:]).reshape(shape)
-    values = low + (high - low if high > low else 1.0) * codes / STEPS
-    return np.select([codes == MASKED_CODE, codes == NAN_CODE], [-np.inf, np.nan], values)
+    codes = (planes if steps < 254 else (planes[:half] << 8) | planes[half:]).reshape(shape)
+    values = low + (high - low if high > low else 1.0) * codes / steps
+    return np.select([codes == masked, codes == nan], [-np.inf, np.nan], values)
 
 
 def number(value: Any, digits: int = 5) -> float | str | None:

@@ -20,7 +20,7 @@ from mechview.heads.notes import NOTES
 from mechview.reporting import wording
 from mechview.reporting.contents import page_data, places, prompt_names, table_columns
 from mechview.reporting.gather import Gathered
-from mechview.reporting.packing import script_json
+from mechview.reporting.packing import STEPS, script_json
 
 STYLES = ("base.css", "report.css")
 SCRIPTS = (
@@ -29,8 +29,8 @@ SCRIPTS = (
 )  # fmt: skip
 
 
-def render(gathered: Gathered, *, scores: bool = True) -> str:
-    """The page of a report."""
+def render(gathered: Gathered, *, scores: bool = True, steps: int = STEPS) -> str:
+    """The page of a report, with or without scores before softmax, weights kept to `1 / steps`."""
     style, script = _joined(STYLES), _joined(SCRIPTS)
     return (
         _environment()
@@ -39,7 +39,7 @@ def render(gathered: Gathered, *, scores: bool = True) -> str:
             policy=policy(script, style),
             style=Markup(style),
             script=Markup(script),
-            data=Markup(script_json(page_data(gathered, scores))),
+            data=Markup(script_json(page_data(gathered, scores, steps))),
             **_words(gathered),
         )
     )

@@ -39,6 +39,17 @@ def test_roles_prints_the_heads_that_hold_one_and_counts_the_others(cli):
     assert "of them unknown" in done.out
 
 
+def test_heads_that_hold_no_role_are_counted_and_not_listed(cli, tmp_path):
+    table = tmp_path / "roles.toml"
+    table.write_text('[copier]\ntests = [{metric = "copying_eigenvalue", at_least = 0.99}]\n', encoding="utf-8")
+    done = cli("roles", "--thresholds", table, *FEW)
+    assert "roles of 8 heads, 4 of them unknown" in done.out
+    assert not re.search(r"L0H0|L0H1|L0H2|L1H0", done.out)
+    document = cli("roles", "--thresholds", table, *FEW, "--json").json
+    assert {row["label"] for row in document["rows"] if row["roles"] == "unknown"} == {"L0H0", "L0H1", "L0H2", "L1H0"}
+    assert document["manifest"]["arguments"]["thresholds"] == str(table)
+
+
 def test_roles_of_one_head_is_its_card_with_every_test_and_the_causal_check(cli):
     done = cli("roles", "toy", "L1H1", "--causal", *FEW)
     assert "role of L1H1: induction" in done.out
@@ -94,6 +105,8 @@ def test_a_table_of_thresholds_and_a_file_of_metrics_are_taken(cli, tmp_path):
         (("roles", "--thresholds", "absent.toml"), "cannot be read"),
         (("roles", "L1H1", "--heads", "L1H2"), "name heads twice"),
         (("roles", "--metrics-file", "absent.py"), "is not there"),
+        (("report", "--no-roles", "--thresholds", "absent.toml"), "ask for roles, which --no-roles leaves out"),
+        (("report", "--metrics-file", "absent.py"), "is not there"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_and_bad_usage(cli, arguments, sentence):

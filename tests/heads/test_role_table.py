@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 import mechview as mv
 from mechview.errors import UnsupportedError, UsageError
@@ -45,6 +46,23 @@ def test_a_large_value_inside_the_band_of_its_null_holds_nothing():
     assert role_card(role_table(), {"sink_mass": wide}).roles == ("unknown",)
     without = Score("decoder", 0, 0, 0, "L0H0", "sink_mass", 0.6)
     assert role_card(role_table(), {"sink_mass": without}).evidence[0].passed is None
+
+
+def test_a_null_of_one_draw_has_no_spread_and_lets_nothing_pass():
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"W_Q": (1, 8, 4), "W_K": (1, 8, 4), "W_V": (1, 8, 4), "W_O": (1, 4, 8)}
+    drawn = {name: torch.randn(*size, generator=generator) for name, size in sizes.items()}
+    model = mv.from_arrays(W_E=torch.randn(200, 8, generator=generator), W_U=None, layers=[drawn])
+    table = {"looks_back": {"tests": [{"metric": "previous_token", "at_least": 0.0, "beyond_null": True}]}}
+    held = {}
+    for copies in (0, 1, 2):
+        scores = mv.head_scores(model, ["previous_token"], seeds=1, copies=copies)
+        card = mv.roles(model, thresholds=table, scores=scores).card("L0H0")
+        made = [one.passed for one in card.evidence if one.role == "looks_back"]
+        held[copies] = (scores.rows[0].n, made)
+    assert held[0] == held[1] == (0, [None])
+    assert held[2][0] == 2
+    assert held[2][1] != [None]
 
 
 def test_an_edited_table_changes_the_roles(tmp_path, toy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +23,8 @@ def labels_shown(tab) -> list[str]:
 
 def metric(name: str) -> dict[str, float]:
     """Values by head, from the frames that the page was made of."""
-    weights = gathered().heads.query("metric == @name")
-    rows = weights if len(weights) else gathered().prompts[0].summaries.query("metric == @name")
+    frames = (gathered().heads, gathered().scores, gathered().prompts[0].summaries)
+    rows = next(rows for frame in frames if len(rows := frame.query("metric == @name")))
     return dict(zip(rows["label"], rows["value"], strict=True))
 
 
@@ -32,11 +33,31 @@ CASES = {
     "layer=0 and head>=2": lambda label: label in ("L0H2", "L0H3"),
     "not layer=0": lambda label: label.startswith("L1"),
     "L0H1 or (layer=1 and not head<3)": lambda label: label in ("L0H1", "L1H3"),
-    "layer>=1 and induction>0.4": lambda label: label.startswith("L1") and metric("induction_mass")[label] > 0.4,
+    "layer>=1 and induction>0.4": lambda label: label.startswith("L1") and metric("induction")[label] > 0.4,
+    "induction>0.9": lambda label: metric("induction")[label] > 0.9,
+    "induction_mass>0.9": lambda label: metric("induction_mass")[label] > 0.9,
     "message_stable_rank<6.5": lambda label: metric("message_stable_rank")[label] < 6.5,
     "label!=L0H0": lambda label: label != "L0H0",
     "h2": lambda label: label.endswith("H2"),
 }
+
+
+def test_the_names_of_the_cases_tell_metrics_apart():
+    assert {label for label, value in metric("induction").items() if value > 0.9} != {
+        label for label, value in metric("induction_mass").items() if value > 0.9
+    }
+
+
+def test_a_quantity_measured_twice_is_named_with_its_group(visit):
+    scores = gathered().scores
+    rows = scores[scores["metric"] == "induction"].assign(metric="entropy")
+    twice = dataclasses.replace(gathered(), scores=pd.concat([scores.astype({"metric": str}), rows]))
+    tab = visit(render(twice))
+    tab.locator("#find").fill("entropy>0.5")
+    assert tab.locator("#find-error").text_content() == '"entropy" could be test.entropy, prompt.entropy'
+    for name, values in (("test.entropy", metric("induction")), ("prompt.entropy", metric("entropy"))):
+        tab.locator("#find").fill(f"{name}>0.5")
+        assert labels_shown(tab) == [label for label, value in values.items() if value > 0.5]
 
 
 @pytest.mark.parametrize("text", CASES)

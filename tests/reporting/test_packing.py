@@ -10,24 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from mechview.reporting.packing import STEPS, coded, decoded, number, script_json
+from mechview.reporting.packing import COARSE, STEPS, coded, decoded, number, script_json
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-50, 50)),
     st.integers(0, 999),
+    st.sampled_from([STEPS, COARSE]),
 )
-def test_round_trip(values, seed):
+def test_round_trip(values, seed, steps):
     generator = np.random.default_rng(seed)
     seen = generator.random(values.shape) < 0.8
     nan = generator.random(values.shape) < 0.1
     holed = np.where(nan, np.nan, values)
-    back = decoded(coded(holed, seen, -50.0, 50.0), values.shape, -50.0, 50.0)
+    back = decoded(coded(holed, seen, -50.0, 50.0, steps), values.shape, -50.0, 50.0, steps)
     assert (np.isneginf(back) == ~seen).all()
     assert (np.isnan(back) == (nan & seen)).all()
     kept = seen & ~nan
-    assert np.abs(back - values)[kept].max(initial=0.0) <= 0.5 * 100 / STEPS + 1e-12
+    assert np.abs(back - values)[kept].max(initial=0.0) <= 0.5 * 100 / steps + 1e-12
 
 
 def test_a_constant_matrix_survives():

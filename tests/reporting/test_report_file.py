@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from reports import PROMPT, gathered
 
 from conftest import family
 from mechview.errors import HeadError, OutputError, PromptError
+from mechview.heads.registry import METRICS, load_metrics, metric
 from mechview.models.tracing import DEFAULT_PROMPT, default_prompt
-from mechview.reporting import build, report
+from mechview.reporting import build
 from mechview.reporting.build import fitted
+
+report = partial(build.report, roles=False)  # roles take more time than all the rest; they have tests of their own
 
 
 def data_of(path: Path) -> dict:
@@ -145,16 +149,19 @@ def test_bad_requests_write_nothing(toy, path, arguments, error):
     assert not list(path.parent.iterdir())
 
 
-def test_the_budget_takes_scores_first_then_prompts_then_refuses():
+def test_the_budget_takes_scores_first_then_steps_then_prompts_then_refuses():
     found = gathered()
     two = dataclasses.replace(found, prompts=found.prompts * 2)
     full = len(fitted(two, 10**9).encode())
     without = fitted(two, full - 1)
     assert "Scores before softmax were left out" in without
-    assert "prompts were left out" not in without
-    one = fitted(two, len(without.encode()) - 1)
+    assert "Attention maps are kept to steps" not in without
+    coarse = fitted(two, len(without.encode()) - 1)
+    assert "Attention maps are kept to steps of 0.004" in coarse
+    assert "prompts were left out" not in coarse
+    one = fitted(two, len(coarse.encode()) - 1)
     assert "1 of 2 prompts were left out as well." in one
-    assert len(one.encode()) < len(without.encode())
+    assert len(one.encode()) < len(coarse.encode()) < len(without.encode())
     with pytest.raises(OutputError, match=r"the report would be 0\.\d MB, more than 0\.01"):
         fitted(two, 10_000)
 
@@ -173,6 +180,25 @@ def test_a_run_that_is_given_is_the_one_stated(toy, path):
         build.report(toy, [], out=path, run=run)
     assert "something to know" in path.read_text(encoding="utf-8")
     assert manifest_of(path)["date"].startswith("20")
+
+
+def test_a_users_metric_and_roles_are_columns_notes_and_role_lines(toy, path):
+    load_metrics()
+    before = dict(METRICS)
+    about = {"definition": "The largest weight of a row.", "cannot": "Where it is.", "source": "this test"}
+    metric("sharpness", "random", **about)(lambda seen: seen.pattern.amax(-1).mean(-1))
+    table = path.with_name("roles.toml")
+    table.write_text('[sharp]\ntests = [{metric = "sharpness", at_least = 0.9}]\n', encoding="utf-8")
+    try:
+        build.report(toy, [PROMPT], out=path, thresholds=table)
+    finally:
+        METRICS.clear()
+        METRICS.update(before)
+    data, page = data_of(path), path.read_text(encoding="utf-8")
+    assert "sharp (sharpness 0.9" in next(head["role"] for head in data["heads"] if head["label"] == "L0H3")
+    assert "sharpness" in {one["name"] for one in data["metrics"]}
+    assert page.count("The largest weight of a row.") >= 2
+    assert manifest_of(path)["arguments"]["thresholds"] == str(table)
 
 
 def test_warnings_of_the_run_reach_the_page(toy, path):

@@ -2,8 +2,6 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = 65000;
-const NAN_CODE = 65534;
-const MASKED_CODE = 65535;
 const INDEX = new Map(DATA.heads.map((head, n) => [head.label, n]));
 const MATRICES = new Map();
 let promptNumber = 0;
@@ -18,15 +16,15 @@ async function inflate(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Values of a packed matrix: masked cells are -Infinity, NaN is NaN.
-async function unpack(text, low, high) {
+// Values of a packed matrix, of one or two bytes each: masked cells are -Infinity, NaN is NaN.
+async function unpack(text, low, high, steps = STEPS) {
   const planes = await inflate(text);
-  const half = planes.length / 2;
+  const [half, masked] = steps < 254 ? [0, 255] : [planes.length / 2, 65535];
   const span = high > low ? high - low : 1;
-  const values = new Float32Array(half);
-  for (let n = 0; n < half; n++) {
-    const code = planes[n] * 256 + planes[half + n];
-    values[n] = code === MASKED_CODE ? -Infinity : code === NAN_CODE ? NaN : low + (span * code) / STEPS;
+  const values = new Float32Array(half || planes.length);
+  for (let n = 0; n < values.length; n++) {
+    const code = half ? planes[n] * 256 + planes[half + n] : planes[n];
+    values[n] = code === masked ? -Infinity : code === masked - 1 ? NaN : low + (span * code) / steps;
   }
   return values;
 }
@@ -37,7 +35,7 @@ function matrices(label) {
   if (!MATRICES.has(key)) {
     const view = currentPrompt().views[label];
     const [low, high] = view.range.map(Number);
-    const parts = [unpack(view.w, 0, 1), view.s === null ? null : unpack(view.s, low, high)];
+    const parts = [unpack(view.w, 0, 1, currentPrompt().steps), view.s === null ? null : unpack(view.s, low, high)];
     MATRICES.set(key, Promise.all(parts).then(([weight, score]) => ({ weight, score })));
   }
   return MATRICES.get(key);

@@ -23,14 +23,21 @@ function lexemes(text) {
   return found;
 }
 
+// A quantity measured both on the test prompts and on the page's prompt has its group in its name: test.entropy.
+function metricNames(open) {
+  const groups = { "from weights": "weights", "on test prompts": "test" };
+  const twice = (metric) => open.filter((other) => other.name === metric.name).length > 1;
+  return open.map((metric) => ({ metric, name: twice(metric) ? `${groups[metric.group] ?? "prompt"}.${metric.name}` : metric.name }));
+}
+
 function metricNamed(name) {
   const wanted = name.toLowerCase();
   const group = `on prompt ${promptNumber}`;
-  const open = DATA.metrics.filter((metric) => !metric.group.startsWith("on prompt") || metric.group === group);
-  const exact = open.filter((metric) => metric.name === wanted);
-  const fits = exact.length ? exact : open.filter((metric) => metric.name.startsWith(wanted));
-  if (fits.length === 1) return fits[0];
-  const names = [...new Set((fits.length ? fits : open).map((metric) => metric.name))].join(", ");
+  const open = metricNames(DATA.metrics.filter((metric) => !metric.group.startsWith("on prompt") || metric.group === group));
+  const exact = open.filter((one) => one.name === wanted || one.metric.name === wanted);
+  const fits = exact.length ? exact : open.filter((one) => one.name.startsWith(wanted) || one.metric.name.startsWith(wanted));
+  if (fits.length === 1) return fits[0].metric;
+  const names = [...new Set((fits.length ? fits : open).map((one) => one.name))].join(", ");
   throw new Error(fits.length ? `"${name}" could be ${names}` : `there is no "${name}"; there are layer, head, kv, offset, stack, label, ${names}`);
 }
 
