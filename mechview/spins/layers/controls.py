@@ -107,6 +107,11 @@ class Null:
         return shuffled(self.site.pattern, self.site.visible, self.generator)
 
     @cached_property
+    def mixed(self) -> Float[Tensor, "head pos d_model"]:
+        """`A^h xh` with the shuffled pattern."""
+        return self.shuffled @ self.site.field
+
+    @cached_property
     def key(self) -> Float[Tensor, "head pos d_head"]:
         return turned(self.site.key_flat @ self.drawn.keys, self.site.turns)
 

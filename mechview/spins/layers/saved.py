@@ -17,6 +17,8 @@ from mechview.errors import OutputError
 from mechview.exports import write_text
 from mechview.spins.layers.verdicts import SpinRow
 
+SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
 
 @dataclass(frozen=True)
 class LayerResult:
@@ -82,4 +84,4 @@ def _text(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    return float(value) if value in ("nan", "inf", "-inf") else value
+    return SPELLED.get(value, value) if isinstance(value, str) else value

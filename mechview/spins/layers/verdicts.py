@@ -10,6 +10,7 @@ Significance is not size: an excess of R^2 below 0.05 is at most weak.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -190,7 +191,7 @@ def _against(name: str, series: Sequence[Tensor], counts: Tensor, resamples: Ten
 
 def _rows(layer: int, key: Key, one: Measured, verdict: Verdict, decides: str, reason: str) -> list[SpinRow]:
     lo, hi = _interval(one.resamples)
-    none = (("", float("nan"), float("nan"), float("nan"), 0),)
+    none = (("", math.nan, math.nan, math.nan, 0),)
     nulls = tuple((a.name, a.mean, *_interval(a.values.flatten()), len(a.values)) for a in one.controls) or none
     return [
         SpinRow(
