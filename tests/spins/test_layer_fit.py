@@ -106,7 +106,7 @@ def test_whole_model_controls_stand_beside_every_real_number(fitted):
 def test_claims_are_judged_from_the_rows(llama, fitted):
     judged = mv.claims(llama, fitted)
     frame = check_schema(judged.frame(), "claims")
-    assert len(frame) == 19
+    assert len(frame) == 20
     by_name = {one.claim: one for one in judged.claims}
     worst = by_name["QK^T V O = pattern x message, heads add up"]
     assert worst.verdict == Verdict.informative

@@ -45,7 +45,7 @@ class Shelf:
                 return None
             rows = tuple(SpinRow(**{key: _number(value) for key, value in row.items()}) for row in found["rows"])
             return LayerResult(layer, rows, found["weights"], found["spectra"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def write(self, result: LayerResult) -> None:

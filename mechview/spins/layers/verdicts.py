@@ -2,10 +2,10 @@
 
 Intervals are percentile bootstraps over sequences. A quantity *beats* a control when the 95 % interval of the
 difference from its draws (paired over sequences, draws taken in turn) leaves out 0, also after correction
-for the number of such rows in the model. *Informative*: beats the structure-destroying control N3 and, where
-couplings are shuffled, N1, with the same sign in the token-weighted metric. *Weak*: beats some control only,
-or explains little. *Vacuous*: beats none. *Not applicable*: no admissible structure-destroying null.
-Significance is not size: an excess of R^2 below 0.05 is at most weak.
+for the number of such rows in the model. *Informative*: beats the structure-destroying control N3 (where there
+is none, the permuted model N4) and, where couplings are shuffled, N1, with the same sign in the token-weighted
+metric. *Weak*: beats some control only, or explains little. *Vacuous*: beats none. *Not applicable*: no
+admissible structure-destroying null. Significance is not size: an excess of R^2 below 0.05 is at most weak.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -35,6 +35,7 @@ DECISIVE: dict[str, tuple[str, ...]] = {
 }
 LOWER = (FROZEN, RECOMPUTED)
 Side = Literal["higher", "lower", "either"]
+Series = list[tuple[float, float]]  # numerator and denominator of each sequence
 
 
 class Verdict(StrEnum):
@@ -108,7 +109,12 @@ class Judge:
 
     def rows(self, layer: int, samples: Samples, fits: frozenset[str]) -> list[SpinRow]:
         """All rows of a layer."""
-        measured = {key: self._measured(key, samples) for key in samples.series if key.control == c.REAL}
+        controls = _controls(samples)
+        measured = {
+            key: self._measured(key, series, controls.get(key[:3], {}))
+            for key, series in samples.series.items()
+            if key.control == c.REAL
+        }
         heads = max((key.head or 0 for key in measured), default=0) + 1
         found = []
         for key, one in measured.items():
@@ -119,16 +125,16 @@ class Judge:
             found += _rows(layer, key, one, verdict, decides, reason)
         return found
 
-    def _measured(self, key: Key, samples: Samples) -> Measured:
-        own = _pairs(samples.series[key])
+    def _measured(self, key: Key, series: Series, nulls: dict[str, list[Series]]) -> Measured:
+        own = _pairs(series)
         counts = self._counts(len(own))
         value = _ratio(own.sum(0))
         resamples = _ratio(counts @ own)
         if len(own) == 1:
             spread = self.spreads.get((key.quantity, key.metric), 0.0)
             resamples = resamples + spread * torch.randn(self.draws, generator=self.generator, dtype=torch.float64)
-        controls = tuple(_against(name, series, counts, resamples) for name, series in _controls(key, samples).items())
-        return Measured(float(value), resamples, controls, len(own))
+        controls = [_against(name, [*map(_pairs, nulls[name])], counts, resamples) for name in sorted(nulls)]
+        return Measured(float(value), resamples, tuple(controls), len(own))
 
     def _counts(self, sequences: int) -> Float[Tensor, "_resample _sequence"]:
         chosen = torch.randint(0, sequences, (self.draws, sequences), generator=self.generator)
@@ -170,12 +176,13 @@ def _stable(raw: Measured, tw: Measured, nearest: Against) -> bool:
     return not same or (raw.value - nearest.mean) * (tw.value - same[0].mean) > 0
 
 
-def _controls(key: Key, samples: Samples) -> dict[str, list[Float[Tensor, "_sequence 2"]]]:
-    found: dict[str, list[Tensor]] = {}
-    for other, pairs in samples.series.items():
-        if other[:3] == key[:3] and other.control != c.REAL:
-            found.setdefault(other.control, []).append(_pairs(pairs))
-    return dict(sorted(found.items()))
+def _controls(samples: Samples) -> dict[tuple[Any, ...], dict[str, list[Series]]]:
+    """Draws of every control, by quantity, head and metric."""
+    found: dict[tuple[Any, ...], dict[str, list[Series]]] = {}
+    for key, series in samples.series.items():
+        if key.control != c.REAL:
+            found.setdefault(key[:3], {}).setdefault(key.control, []).append(series)
+    return found
 
 
 def _against(name: str, series: Sequence[Tensor], counts: Tensor, resamples: Tensor) -> Against:
