@@ -41,7 +41,7 @@ def llama():
 
 @pytest.fixture(scope="module")
 def fitted(llama):
-    return fit_spins(llama, documents(), **{**SMALL, "length": 24, "whole": True})
+    return fit_spins(llama, documents(), **{**SMALL, "whole": True})
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def _bytes(value) -> int:
 
 def test_a_permuted_model_has_no_structure(toy):
     """Every matrix with its entries in random order: nothing structural may be called informative."""
-    found = fit_spins(wholes.permuted(toy, seeded(11)), length=40, train=8, test=5, draws=8, whole=False)
+    found = fit_spins(wholes.permuted(toy, seeded(11)), length=32, train=5, test=4, draws=6, whole=False)
     wrong = {
         (r.quantity, r.layer, r.head) for r in found.rows if r.quantity in STRUCTURAL and r.verdict == "informative"
     }

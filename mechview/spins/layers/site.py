@@ -50,7 +50,8 @@ class Layer:
 
     @cached_property
     def key_read(self) -> Float[Tensor, "head d_model d_head"]:
-        return _gained(self.key_fold, self.attention.k_norm)
+        read = _gained(fold_read(self.attention.W_K, self.attention.norm)[0], self.attention.k_norm)
+        return read[self.attention.kv_head]
 
     @cached_property
     def query_fold(self) -> Float[Tensor, "head d_model d_head"]:
