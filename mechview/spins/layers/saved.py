@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def shelf(folder: str | Path | None, about: dict[str, Any]) -> Shelf | None:
     """A folder for finished layers, made if it is not there.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be made or written to.
     """
     if folder is None:
         return None
@@ -75,6 +76,8 @@ def shelf(folder: str | Path | None, about: dict[str, Any]) -> Shelf | None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"the folder {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise OutputError(f"the folder {path} cannot be written to")
     text = json.dumps(about, sort_keys=True, default=str)
     return Shelf(path, hashlib.sha256(text.encode()).hexdigest())
 
