@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from typing import Any
 
 from mechview.cli.show import table
+from mechview.cli.words import one_line
+
+WIDTH = 118
 
 COLUMNS = ("layer", "quantity", "value", "95 %", "null", "95 % of null", "against", "tw", "verdict")
 
@@ -58,6 +63,26 @@ def _range(lo: float, hi: float) -> str:
 
 
 def claims_text(judged: Any) -> str:
-    """Each claim with its test, finding and verdict."""
-    rows = [(one.verdict, one.claim, one.source, one.test, one.finding) for one in judged.claims]
-    return table(("verdict", "claim", "source", "test", "finding"), rows, f"claims on {judged.model}")
+    """Each claim with its test, finding and verdict, as short paragraphs: five columns of prose are no table."""
+    blocks = [
+        "\n".join([
+            f"[{one.verdict}] {one_line(one.claim)} ({one.source})",
+            *_wrapped("test", one.test),
+            *_wrapped("finding", one.finding),
+        ])
+        for one in judged.claims
+    ]  # fmt: skip
+    counts = Counter(one.verdict for one in judged.claims)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return "\n\n".join([f"claims on {one_line(judged.model)}: {told}", *blocks, CLAIMS_NOTE])
+
+
+CLAIMS_NOTE = (
+    "A verdict is of the test, not of the claim: informative means that the numbers differ from their controls, and the\n"
+    "finding says on which side. vacuous: no more than a control gives, or an identity that holds for any model.\n"
+)
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    first, later = f"    {name + ':':<9}", " " * 13
+    return textwrap.wrap(one_line(text), WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False)

@@ -30,7 +30,7 @@ TARGETS = {
         (structure.QK, structure.OV, structure.DIRECTION, structure.COPYING, structure.ISOTROPY, structure.ALIGNMENT),
         "weights",
     ),
-    **dict.fromkeys((order.MEAN, order.COSINE, order.RATIO, order.E1), "stream"),
+    **dict.fromkeys((order.MEAN, order.COSINE, order.RATIO, order.E1, order.LENGTH), "stream"),
 }
 UNITS = {"ln Z": "nats", "energy U": "nats", "entropy S": "nats", "heat capacity C": "nats^2"} | dict.fromkeys(
     relaxation.LOSS.values(), "nats"

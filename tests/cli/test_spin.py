@@ -37,7 +37,7 @@ def test_claims_are_printed_and_written(cli, tmp_path):
     done = cli("spin", "toy", "--claims", *FAST, "-o", path)
     assert done.code == 0
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2 + 19
+    assert len(lines) == 2 + 20
     assert "the residual stream is the external field" in "".join(lines)
 
 

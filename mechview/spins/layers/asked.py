@@ -29,9 +29,10 @@ def check_quantities(wanted: Sequence[str] | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: it is refused, with the reason.
     """
+    refused = {name.lower(): reason for name, reason in TAUTOLOGIES.items()}
     for name in wanted or ():
-        if name.lower() in TAUTOLOGIES:
-            raise UsageError(f"{name} is refused, for it is no evidence: {TAUTOLOGIES[name.lower()]}")
+        if name.lower() in refused:
+            raise UsageError(f"{name} is refused, for it is no evidence: {refused[name.lower()]}")
     return None if wanted is None else tuple(wanted)
 
 

@@ -18,12 +18,14 @@ import torch
 
 from mechview.checks import layer_parity
 from mechview.models.load import Model
+from mechview.models.norms import centred
 from mechview.results import Result
-from mechview.spins.layers import balance, energies, ladder, ladder_mlp, maxwell, reaction, relaxation, structure
+from mechview.spins.layers import balance, energies, ladder, ladder_mlp, maxwell, order, reaction, relaxation, structure
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.fit import SpinLayers, recorded_ids
 from mechview.spins.layers.site import layer_of, site_of
 from mechview.spins.layers.verdicts import SMALL, SpinRow, Verdict
+from mechview.spins.single import zero_temperature
 
 SUPPORTS = {  # which side of its null speaks for the claim that a quantity tests
     reaction.NEGATIVE: 1, energies.ERASURE: -1, energies.DESCENT: 1, structure.ALIGNMENT: 1, structure.COPYING: 1,
@@ -161,6 +163,20 @@ def hopfield_identity(model: Model, found: SpinLayers) -> Claim:
     )
 
 
+def norm_is_constraint(model: Model, found: SpinLayers) -> Claim:
+    """The norm is the response at zero temperature (an identity); what it fixes is not the length that a head sees."""
+    site = site_of(recorded_ids(model), layer_of(model.weights, found.layers[0], torch.float64, model.device))
+    rows, norm = gathered(found, order.LENGTH, heads=True), site.layer.attention.norm
+    finding = "this block reads the stream without a norm; "
+    if norm.kind != "none":
+        limit = zero_temperature(centred(site.stream, norm))
+        error = float((limit - site.field).abs().max() / site.field.abs().max())
+        finding = f"norm against the response at zero temperature: relative error {error:.1e}, of the norm's epsilon; "
+    test = "RMSNorm is the response at infinite beta; spread of spin length over tokens in a head's read subspace"
+    finding += told(order.LENGTH, rows)
+    return Claim("normalisation is the spin constraint", ARTICLE, test, finding, summed(rows))
+
+
 def heads_add_up(model: Model, found: SpinLayers) -> Claim:
     """Pattern times message, summed over heads, is what attention put out."""
     seen = recorded_ids(model)
@@ -207,6 +223,7 @@ CLAIMS: tuple[Made, ...] = (
     by_rows("the residual stream is the external field", ARTICLE, "H1: the normalised stream predicts the write (the identity's R2 is refused)", ladder.H1),
     by_rows("token mixing is by scalar couplings, whole space", ARTICLE, "H3 against shuffled patterns and rotated values", ladder.H3),
     by_rows("token mixing is by scalar couplings, inside a head's subspace", ARTICLE, "H4 READ of single heads; copying score", ladder.READ, structure.COPYING, heads=True),
+    norm_is_constraint,
     by_rows("channel mixing is an Onsager term, scalar", ARTICLE, "M1 and M2 against exchanged hidden units and shuffled patterns", ladder_mlp.M1, ladder_mlp.M2),
     by_rows("channel mixing is an Onsager term, with a matrix", ARTICLE, "M4: symmetric share, negative mass; erasure of the layer's own attention write", reaction.SHARE, reaction.NEGATIVE, energies.ERASURE),
     by_rows("the FFN is the coupling-derivative term of (8)", ARTICLE, "M3, full and causal, against shuffled correlations", ladder_mlp.M3, ladder_mlp.M3C),

@@ -37,6 +37,7 @@ PERMUTED = "N4 every matrix permuted"
 INITIAL = "N5 random initialisation"
 LAYERS = "N6 layers in another order"
 WITHOUT = "N3 attention alone, without the rung"
+SUBSPACE = "N3 random subspace of the same size"
 ONE_STEP = "N3 one step instead of a resolvent"
 
 
@@ -47,6 +48,7 @@ class Destroyed:
     keys: Float[Tensor, "head d_head d_head"]
     values: Float[Tensor, "head d_head d_head"]
     units: Int[Tensor, "d_mlp"] | None
+    subspace: Float[Tensor, "d_model d_head"]
     query_entries: Float[Tensor, "head d_model d_head"] | None = None
     key_entries: Float[Tensor, "head d_model d_head"] | None = None
 
@@ -62,7 +64,8 @@ def destroyed(layer: Layer, draws: int, generator: torch.Generator) -> list[Dest
         if layer.dense_mlp and layer.mlp is not None:
             units = torch.randperm(layer.mlp.W_out.shape[0], generator=generator).to(w.W_Q.device)
         q, k = (permuted_entries(W, generator) for W in (layer.query_read, layer.key_read))
-        found.append(Destroyed(keys, values, units, q, k))
+        plane = torch.linalg.qr(torch.randn(layer.reads.shape[1:], generator=generator, dtype=torch.float64))[0]
+        found.append(Destroyed(keys, values, units, plane.to(w.W_Q), q, k))
     return found
 
 
@@ -105,6 +108,11 @@ class Null:
     @cached_property
     def shuffled(self) -> Float[Tensor, "head q_pos k_pos"]:
         return shuffled(self.site.pattern, self.site.visible, self.generator)
+
+    @cached_property
+    def mixed(self) -> Float[Tensor, "head pos d_model"]:
+        """`A^h xh` with the shuffled pattern."""
+        return self.shuffled @ self.site.field
 
     @cached_property
     def key(self) -> Float[Tensor, "head pos d_head"]:

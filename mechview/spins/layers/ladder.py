@@ -47,34 +47,47 @@ def stacked(*parts: Float[Tensor, "... pos d_model"]) -> Float[Tensor, "_later f
     return torch.cat(laid)[:, 1:].transpose(0, 1)
 
 
-def mixed(pattern: Float[Tensor, "head q_pos k_pos"], field: Float[Tensor, "pos d_model"]) -> Tensor:
-    """`A^h xh` of every head."""
-    return pattern @ field
-
-
 def energy_gradient(
     site: Site, pattern: Float[Tensor, "head q_pos k_pos"], key: Float[Tensor, "head pos d_head"]
 ) -> Float[Tensor, "head pos d_model"]:
     """`-dE_h/dx_i` of `E_h = -logsumexp_j score_ij`, keys fixed: through cap, rotation, norms, back to the stream."""
     w = site.layer.attention
     slope = pattern if w.softcap is None else pattern * (1 - (_seen(site) / w.softcap).square())
-    return site_pullback(site, w.scale * (slope @ key), query=True)
+    return site_pullback(site, w.scale * (slope @ key))
 
 
 def site_pullback(
-    site: Site, cotangent: Float[Tensor, "head pos d_head"], query: bool
+    site: Site, query: Float[Tensor, "head pos d_head"], key: Float[Tensor, "head pos d_head"] | None = None
 ) -> Float[Tensor, "head pos d_model"]:
-    """From head space (after rotary positions) back to the stream, head by head."""
+    """Slopes by a head's queries (and keys) as one slope by the stream: `J^T y = (y - xh <y, xh>/d) / rho`.
+
+    `y = flat W^T` is never projected in the stream's space: `<y, xh> = <flat, xh W>` is taken in the head's.
+    """
+    layer = site.layer
+    flat, folded, bare = _unturned(site, query, True), layer.query_fold, site.query_bare
+    if key is not None:
+        flat = torch.cat([flat, _unturned(site, key, False)], -1)
+        folded, bare = torch.cat([folded, layer.key_fold], -1), torch.cat([bare, site.key_bare], -1)
+    flat = flat / site.scale
+    found = flat @ folded.mT
+    if layer.attention.norm.kind == "none":
+        return found
+    along = (flat * bare).sum(-1, keepdim=True) / site.field.shape[-1]
+    return found.addcmul_(along, site.field, value=-1)
+
+
+def _unturned(site: Site, slope: Float[Tensor, "head pos d_head"], query: bool) -> Tensor:
+    """Back over the rotary positions and the norm of queries or keys."""
     w = site.layer.attention
-    W, b, norm = (w.W_Q, w.b_Q, w.q_norm) if query else (w.W_K, w.b_K, w.k_norm)
-    at = torch.arange(len(W), device=W.device) if query else w.kv_head
-    flat = cotangent if site.turns is None else (cotangent.transpose(0, 1) @ site.turns.mT).transpose(0, 1)
-    if norm is not None:
-        n = site.field if w.norm.gain is None else site.field * w.norm.gain
-        n = n if w.norm.bias is None else n + w.norm.bias
-        inner = n @ W[at] if b is None else n @ W[at] + b[at][:, None]
-        flat = norm_pullback(flat, inner, norm, norm.gain.to(W)[at][:, None])
-    return norm_pullback(flat @ W[at].mT, site.stream, w.norm, w.norm.gain)
+    b, norm, at = (w.b_Q, w.q_norm, torch.arange(len(slope))) if query else (w.b_K, w.k_norm, w.kv_head)
+    flat = slope if site.turns is None else (slope.transpose(0, 1) @ site.turns.mT).transpose(0, 1)
+    if norm is None:
+        return flat
+    inner = site.query_bare if query else site.key_bare
+    if w.norm.bias is not None:
+        inner = inner + (w.norm.bias @ (w.W_Q if query else w.W_K))[at][:, None]
+    inner = inner if b is None else inner + b[at][:, None]
+    return norm_pullback(flat, inner, norm, norm.gain.to(inner)[at][:, None])
 
 
 def _seen(site: Site) -> Tensor:
@@ -111,7 +124,7 @@ def attention_designs(
     a = stacked(site.attention_write)
     for control, pattern in ((c.OTHER, other), (c.BEFORE, before)):
         if pattern is not None and pattern.shape == site.pattern.shape:
-            yield Design(H3, control, 0, stacked(site.field, mixed(pattern, site.field)), a)
+            yield Design(H3, control, 0, stacked(site.field, pattern @ site.field), a)
     yield from real_designs(site, nulls)
     for null in nulls:
         yield from shuffled_designs(site, null, a)
@@ -127,7 +140,7 @@ def real_designs(site: Site, nulls: Sequence[Null] = ()) -> Iterator[Design]:
     x, A, mean = site.field, site.pattern, site.pattern.mean(0)
     a, turned = stacked(site.attention_write), _targets([null.attention_write for null in nulls])
     count = torch.arange(1, len(x) + 1).to(x)[:, None]
-    scalar = {H1: (x,), H2: (x, x.cumsum(0) / count), H3: (x, mixed(A, x))}
+    scalar = {H1: (x,), H2: (x, x.cumsum(0) / count), H3: (x, site.mixed)}
     for name, parts in scalar.items():
         yield from _both(name, stacked(*parts), a, turned)
     yield from spin_designs(site, A, c.REAL, 0, a, site.writes[None])
@@ -173,7 +186,7 @@ def spin_designs(
 
 def shuffled_designs(site: Site, null: Null, a: Float[Tensor, "pos draw d_model"]) -> Iterator[Design]:
     x, A, n = site.field, null.shuffled, null.draw
-    yield Design(H3, c.SHUFFLE, n, stacked(x, mixed(A, x)), a)
+    yield Design(H3, c.SHUFFLE, n, stacked(x, null.mixed), a)
     yield from spin_designs(site, A, c.SHUFFLE, n, a, site.writes[None])
     if site.layer.closed_pullback:
         yield Design(H5, c.SHUFFLE, n, stacked(energy_gradient(site, A, site.key)), a)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechview.spins.layers import controls as c
 from mechview.spins.layers.controls import Null, shuffled
-from mechview.spins.layers.ladder import Design, mixed, site_pullback, stacked
+from mechview.spins.layers.ladder import Design, site_pullback, stacked
 from mechview.spins.layers.site import Site
 
 M1, M2 = "M1 scalar Onsager", "M2 second-order Plefka"
@@ -44,7 +44,7 @@ def coupling_term(
     if w.softcap is not None:
         B = B * (1 - (site.scores.masked_fill(~site.visible, 0.0) / w.softcap).square())
     as_key = B.diagonal(dim1=-2, dim2=-1)[..., None] * site.query if causal else B.mT @ site.query
-    return site_pullback(site, B @ site.key, query=True) + site_pullback(site, as_key, query=False)
+    return site_pullback(site, B @ site.key, as_key)
 
 
 def overlaps_of(site: Site) -> Float[Tensor, "q_pos k_pos"]:
@@ -79,7 +79,7 @@ def _targets(site: Site, bases: dict[str, Tensor], control: str, u: Tensor, tota
     a = site.attention_write
     for name, basis in bases.items():
         yield Design(name, control, 0, stacked(basis), u)
-    yield Design(NMF, control, 0, stacked(site.field, mixed(site.pattern, site.field), bases[M1]), total)
+    yield Design(NMF, control, 0, stacked(site.field, site.mixed, bases[M1]), total)
     yield Design(EXACT, control, 0, stacked(a), total)
     for name, rung in ((WITH_M1, M1), (WITH_M2, M2), (WITH_M3, M3)):
         if rung in bases:
@@ -92,7 +92,7 @@ def _shuffled(site: Site, null: Null, u: Tensor, total: Tensor) -> Iterator[Desi
     basis = plefka(A, site.mlp_field)
     yield Design(M2, c.SHUFFLE, n, stacked(basis), u)
     yield Design(WITH_M2, c.SHUFFLE, n, stacked(a, basis), total)
-    yield Design(NMF, c.SHUFFLE, n, stacked(site.field, mixed(A, site.field), site.mlp_field), total)
+    yield Design(NMF, c.SHUFFLE, n, stacked(site.field, null.mixed, site.mlp_field), total)
     if site.layer.closed_pullback:
         mixed_up = shuffled(overlaps_of(site)[None], site.visible, null.generator)[0]
         full, causal = (coupling_term(site, mixed_up, causal=own) for own in (False, True))

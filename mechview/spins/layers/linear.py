@@ -98,12 +98,17 @@ class Basis:
     def matrix(self, cross: Float[Tensor, "d_in d_out"], part: Part, ridge: float) -> Float[Tensor, "d_in d_out"]:
         """The least-squares map of one kind, for centred `X^T Y = cross`."""
         E = self.vectors
+        if part == "general":
+            return E @ self.inside(E.mT @ cross, part, ridge)
+        return E @ self.inside(E.mT @ cross @ E, part, ridge) @ E.mT
+
+    def inside(self, turned: Float[Tensor, "d_in d_out"], part: Part, ridge: float) -> Float[Tensor, "d_in d_out"]:
+        """The map in the eigenbasis, for a cross product that is in it (on its left side only for a general one)."""
         size = self.values.clamp(min=0) + ridge * self.values.mean().clamp(min=1e-300)
         if part == "general":
-            return E @ ((E.mT @ cross) / size[:, None])
-        turned = E.mT @ cross @ E
+            return turned / size[:, None]
         turned = turned + turned.mT if part == "symmetric" else turned - turned.mT
-        return E @ (turned / (size[:, None] + size)) @ E.mT
+        return turned / (size[:, None] + size)
 
 
 def basis(total: Sums) -> Basis:
@@ -119,9 +124,28 @@ def solve(at: Basis, part: Part, ridge: float) -> LinearFit:
     return LinearFit(at.matrix(cross, part, ridge), mean_x, mean_y, ridge)
 
 
+def ridged(total: Sums, ridge: float) -> Float[Tensor, "d_in d_out"]:
+    """The general map alone, without a spectrum."""
+    C, D, _ = total.centred(total.x / total.count, total.y / total.count)
+    penalty = ridge * C.diagonal().mean().clamp(min=1e-300)
+    return torch.linalg.solve(C + penalty * torch.eye(len(C)).to(C), D)
+
+
 def chosen_ridge(at: Basis, validation: Sums, part: Part) -> float:
-    """The ridge that errs least on sequences that were not fitted; of equal ones the larger."""
-    errors = {ridge: solve(at, part, ridge).errors(validation)[0] for ridge in RIDGES}
+    """The ridge that errs least on sequences that were not fitted; of equal ones the larger.
+
+    Errors are taken in the eigenbasis, to which the validation sums are brought once for all ridges.
+    """
+    total, E = at.sums, at.vectors
+    mean_x, mean_y = total.x / total.count, total.y / total.count
+    C, D, _ = validation.centred(mean_x, mean_y)
+    inner, cross, turned = E.mT @ C @ E, E.mT @ D, E.mT @ total.centred(mean_x, mean_y)[1]
+    if part != "general":
+        cross, turned = cross @ E, turned @ E
+    errors = {}
+    for ridge in RIDGES:
+        M = at.inside(turned, part, ridge)
+        errors[ridge] = float((M * (inner @ M - 2 * cross)).sum())
     return min(reversed(RIDGES), key=lambda ridge: errors[ridge])
 
 

@@ -64,21 +64,20 @@ def moments(
     inner = (predictors @ predictors.mT).double()
     cross = (predictors @ targets.mT).double()
     own = targets.square().sum(-1).double()
-    return tuple(  # type: ignore[return-value]
-        _summed(predictors, targets, inner, cross, own, each) for each in (torch.ones_like(weight), weight)
-    )
+    weights = (torch.ones_like(weight), weight)
+    fields = torch.matmul(torch.cat(weights, 1).mT, predictors.transpose(0, 1)).transpose(0, 1)
+    laid = zip(weights, fields.split(targets.shape[1]), strict=True)
+    return tuple(_summed(targets, each, inner, cross, own, total) for each, total in laid)  # type: ignore[return-value]
 
 
-def _summed(P: Tensor, y: Tensor, inner: Tensor, cross: Tensor, own: Tensor, weight: Tensor) -> Moments:
-    squared = weight.double().square()
-    count = P.shape[1]
+def _summed(y: Tensor, weight: Tensor, inner: Tensor, cross: Tensor, own: Tensor, fields: Tensor) -> Moments:
+    squared, count = weight.double().square(), inner.shape[-1]
     gram = torch.empty(y.shape[1], count + 1, count + 1, dtype=torch.float64, device=y.device)
     gram[:, :-1, :-1] = (squared.mT @ inner.flatten(1)).unflatten(1, (count, count))
     gram[:, :-1, -1] = gram[:, -1, :-1] = (squared[:, None] * cross).sum(0).mT
     gram[:, -1, -1] = (squared * own).sum(0)
-    fields = (weight.mT @ P.flatten(1)).unflatten(1, P.shape[1:])
     total = torch.cat([fields, (weight[..., None] * y).sum(0)[:, None]], dim=1)
-    return Moments(gram, total.double(), len(P))
+    return Moments(gram, total.double(), len(y))
 
 
 def fit(train: Moments) -> ScalarFit:

@@ -27,11 +27,10 @@ from mechview.spins.layers.linear import (
     Part,
     Sums,
     added,
-    basis,
     fitted,
     negative_share,
     put,
-    solve,
+    ridged,
     sums,
     symmetric_share,
 )
@@ -93,7 +92,7 @@ class Reaction:
                 self._score(layer, metric, n, draw, found, samples)
                 values = torch.linalg.eigvalsh((found["general"].matrix + found["general"].matrix.mT) / 2)
                 spectra.setdefault(metric, []).append(values)
-                self._shape(found["general"], values, Key("", metric=metric, control=c.HIDDEN, draw=n), samples)
+                self._shape(found["general"].matrix, values, Key("", metric=metric, control=c.HIDDEN, draw=n), samples)
         return {metric: torch.stack(values) for metric, values in spectra.items()}
 
     def _score(
@@ -107,8 +106,7 @@ class Reaction:
             error, own = fit.errors(test)
             samples.add(Key(REACTION[part], metric=metric, control=c.HIDDEN, draw=n), own - error, own)
 
-    def _shape(self, fit: LinearFit, values: Tensor, key: Key, samples: Samples) -> None:
-        M = fit.matrix
+    def _shape(self, M: Tensor, values: Tensor, key: Key, samples: Samples) -> None:
         samples.add(key._replace(quantity=SHARE), symmetric_share(M))
         samples.add(key._replace(quantity=NEGATIVE), negative_share(values))
         samples.add(key._replace(quantity=TRACE), float(M.trace() / (M.norm().clamp(min=1e-300) * len(M) ** 0.5)))
@@ -119,7 +117,7 @@ class Reaction:
         for metric, (_, fits) in self.fits.items():
             M = fits["general"].matrix
             spectra[metric] = torch.linalg.eigvalsh((M + M.mT) / 2)
-            self._shape(fits["general"], spectra[metric], Key("", metric=metric), samples)
+            self._shape(M, spectra[metric], Key("", metric=metric), samples)
         return spectra
 
     def spread(self, metric: str) -> dict[str, float]:
@@ -130,9 +128,8 @@ class Reaction:
         total, ridge = added(blocks), self.fits[metric][1]["general"].ridge
         left = Samples()
         for block in blocks:
-            fit = solve(basis(total - block), "general", ridge)
-            values = torch.linalg.eigvalsh((fit.matrix + fit.matrix.mT) / 2)
-            self._shape(fit, values, Key("", metric=metric), left)
+            M = ridged(total - block, ridge)
+            self._shape(M, torch.linalg.eigvalsh((M + M.mT) / 2), Key("", metric=metric), left)
         found = {}
         for key, pairs in left.series.items():
             numbers = torch.tensor([num for num, _ in pairs], dtype=torch.float64)

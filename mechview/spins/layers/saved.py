@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from mechview.errors import OutputError
 from mechview.exports import write_text
 from mechview.spins.layers.verdicts import SpinRow
+
+SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Shelf:
                 return None
             rows = tuple(SpinRow(**{key: _number(value) for key, value in row.items()}) for row in found["rows"])
             return LayerResult(layer, rows, found["weights"], found["spectra"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def write(self, result: LayerResult) -> None:
@@ -64,7 +67,7 @@ def shelf(folder: str | Path | None, about: dict[str, Any]) -> Shelf | None:
     """A folder for finished layers, made if it is not there.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be made or written to.
     """
     if folder is None:
         return None
@@ -73,6 +76,8 @@ def shelf(folder: str | Path | None, about: dict[str, Any]) -> Shelf | None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"the folder {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise OutputError(f"the folder {path} cannot be written to")
     text = json.dumps(about, sort_keys=True, default=str)
     return Shelf(path, hashlib.sha256(text.encode()).hexdigest())
 
@@ -82,4 +87,4 @@ def _text(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    return float(value) if value in ("nan", "inf", "-inf") else value
+    return SPELLED.get(value, value) if isinstance(value, str) else value

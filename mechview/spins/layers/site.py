@@ -46,12 +46,22 @@ class Layer:
 
     @cached_property
     def query_read(self) -> Float[Tensor, "head d_model d_head"]:
-        return _gained(fold_read(self.attention.W_Q, self.attention.norm)[0], self.attention.q_norm)
+        return _gained(self.query_fold, self.attention.q_norm)
 
     @cached_property
     def key_read(self) -> Float[Tensor, "head d_model d_head"]:
         read = _gained(fold_read(self.attention.W_K, self.attention.norm)[0], self.attention.k_norm)
         return read[self.attention.kv_head]
+
+    @cached_property
+    def query_fold(self) -> Float[Tensor, "head d_model d_head"]:
+        """`W_Q` with the input norm's gain and centring, before any norm of the queries."""
+        return fold_read(self.attention.W_Q, self.attention.norm)[0]
+
+    @cached_property
+    def key_fold(self) -> Float[Tensor, "head d_model d_head"]:
+        """`W_K` likewise, per query head."""
+        return fold_read(self.attention.W_K, self.attention.norm)[0][self.attention.kv_head]
 
     @cached_property
     def read_basis(self) -> Float[Tensor, "head d_model d_head"]:
@@ -119,6 +129,26 @@ class Site:
     def write_field(self) -> Float[Tensor, "head pos d_head"]:
         """The field in each head's write subspace."""
         return self.field @ self.layer.write_basis
+
+    @cached_property
+    def query_bare(self) -> Float[Tensor, "head pos d_head"]:
+        """What `W_Q` makes of the field, before bias, norm and rotation."""
+        return self.field @ self.layer.query_fold
+
+    @cached_property
+    def key_bare(self) -> Float[Tensor, "head pos d_head"]:
+        """What `W_K` makes of the field, per query head, before bias, norm and rotation."""
+        return self.field @ self.layer.key_fold
+
+    @cached_property
+    def scale(self) -> Float[Tensor, "pos 1"]:
+        """What the input norm divides a token by."""
+        return norm_scale(self.stream, self.layer.attention.norm)
+
+    @cached_property
+    def mixed(self) -> Float[Tensor, "head pos d_model"]:
+        """`A^h xh`: the field that scalar couplings bring to each token."""
+        return self.pattern @ self.field
 
     @cached_property
     def scores(self) -> Float[Tensor, "head q_pos k_pos"]:

@@ -1,23 +1,25 @@
 """From per-sequence numbers to a row with an interval, its nulls, and a verdict by rule.
 
 Intervals are percentile bootstraps over sequences. A quantity *beats* a control when the 95 % interval of the
-difference from its draws (paired over sequences, draws taken in turn) leaves out 0, also after correction
-for the number of such rows in the model. *Informative*: beats the structure-destroying control N3 and, where
-couplings are shuffled, N1, with the same sign in the token-weighted metric. *Weak*: beats some control only,
-or explains little. *Vacuous*: beats none. *Not applicable*: no admissible structure-destroying null.
-Significance is not size: an excess of R^2 below 0.05 is at most weak.
+difference from its draws (paired over sequences, draws taken in turn) leaves out 0, and the difference is larger
+than luck gives any row of the quantity, over all layers and heads, in 1 of 100 models. *Informative*: beats the
+structure-destroying control N3 (where there is none, the permuted model N4) and, where couplings are shuffled, N1,
+with the same sign in the token-weighted metric. *Weak*: beats some control only, or explains little. *Vacuous*:
+beats none. *Not applicable*: no admissible structure-destroying null. Significance is not size: an excess of R^2
+below 0.05 is at most weak.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from scipy.stats import norm
+from scipy.stats import t as student
 from torch import Tensor
 
 from mechview.spins.layers import controls as c
@@ -28,12 +30,14 @@ from mechview.spins.layers.relaxation import FROZEN, RECOMPUTED
 
 DRAWS = 400
 SMALL = 0.05
+LEVEL = 0.01  # chance that some row of a quantity beats a control by luck, all layers and heads together
 DECISIVE: dict[str, tuple[str, ...]] = {
     CURL: (c.KEYS,),  # its other nulls are partly of activations
     **dict.fromkeys((WITH_M1, WITH_M2, WITH_M3), (c.WITHOUT,)),
 }
 LOWER = (FROZEN, RECOMPUTED)
 Side = Literal["higher", "lower", "either"]
+Series = list[tuple[float, float]]  # numerator and denominator of each sequence
 
 
 class Verdict(StrEnum):
@@ -69,18 +73,30 @@ class SpinRow:
 
 @dataclass(frozen=True)
 class Against:
-    """The comparison with one control."""
+    """The comparison with one control: its draws, their mean, and the variance between them."""
 
     name: str
     values: Float[Tensor, "_draw _resample"]
     mean: float
+    between: float
     difference: Float[Tensor, "_resample"]
 
     def beats(self, side: Side, rows: int) -> bool:
         lo, hi = _interval(self.difference)
-        mean, sd = float(self.difference.mean()), float(self.difference.std())
-        clear = abs(mean) > float(norm.ppf(1 - 0.025 / max(rows, 1))) * sd and abs(mean) > 1e-12
+        clear = abs(float(self.difference.mean())) > max(self.bar(rows), 1e-12)
         return clear and {"higher": lo > 0, "lower": hi < 0, "either": lo > 0 or hi < 0}[side]
+
+    def bar(self, rows: int) -> float:
+        """How far apart a number and its null must be where this many rows are judged.
+
+        The spread of few draws is itself uncertain: Student's law, with the freedom of Welch and Satterthwaite.
+        """
+        draws, total = len(self.values), float(self.difference.var())
+        if draws < 2:
+            return _quantile(rows, 1e9) * total**0.5
+        within, own = max(total - self.between, 0.0), self.between * (1 + 1 / draws)
+        share = own / max(within + own, 1e-300)
+        return _quantile(rows, (draws - 1) / max(share**2, 1e-9)) * (within + own) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,12 @@ class Judge:
 
     def rows(self, layer: int, samples: Samples, fits: frozenset[str]) -> list[SpinRow]:
         """All rows of a layer."""
-        measured = {key: self._measured(key, samples) for key in samples.series if key.control == c.REAL}
+        controls = _controls(samples)
+        measured = {
+            key: self._measured(key, series, controls.get(key[:3], {}))
+            for key, series in samples.series.items()
+            if key.control == c.REAL
+        }
         heads = max((key.head or 0 for key in measured), default=0) + 1
         found = []
         for key, one in measured.items():
@@ -118,16 +139,16 @@ class Judge:
             found += _rows(layer, key, one, verdict, decides, reason)
         return found
 
-    def _measured(self, key: Key, samples: Samples) -> Measured:
-        own = _pairs(samples.series[key])
+    def _measured(self, key: Key, series: Series, nulls: dict[str, list[Series]]) -> Measured:
+        own = _pairs(series)
         counts = self._counts(len(own))
         value = _ratio(own.sum(0))
         resamples = _ratio(counts @ own)
         if len(own) == 1:
             spread = self.spreads.get((key.quantity, key.metric), 0.0)
             resamples = resamples + spread * torch.randn(self.draws, generator=self.generator, dtype=torch.float64)
-        controls = tuple(_against(name, series, counts, resamples) for name, series in _controls(key, samples).items())
-        return Measured(float(value), resamples, controls, len(own))
+        controls = [_against(name, [*map(_pairs, nulls[name])], counts, resamples) for name in sorted(nulls)]
+        return Measured(float(value), resamples, tuple(controls), len(own))
 
     def _counts(self, sequences: int) -> Float[Tensor, "_resample _sequence"]:
         chosen = torch.randint(0, sequences, (self.draws, sequences), generator=self.generator)
@@ -169,12 +190,13 @@ def _stable(raw: Measured, tw: Measured, nearest: Against) -> bool:
     return not same or (raw.value - nearest.mean) * (tw.value - same[0].mean) > 0
 
 
-def _controls(key: Key, samples: Samples) -> dict[str, list[Float[Tensor, "_sequence 2"]]]:
-    found: dict[str, list[Tensor]] = {}
-    for other, pairs in samples.series.items():
-        if other[:3] == key[:3] and other.control != c.REAL:
-            found.setdefault(other.control, []).append(_pairs(pairs))
-    return dict(sorted(found.items()))
+def _controls(samples: Samples) -> dict[tuple[Any, ...], dict[str, list[Series]]]:
+    """Draws of every control, by quantity, head and metric."""
+    found: dict[tuple[Any, ...], dict[str, list[Series]]] = {}
+    for key, series in samples.series.items():
+        if key.control != c.REAL:
+            found.setdefault(key[:3], {}).setdefault(key.control, []).append(series)
+    return found
 
 
 def _against(name: str, series: Sequence[Tensor], counts: Tensor, resamples: Tensor) -> Against:
@@ -184,13 +206,14 @@ def _against(name: str, series: Sequence[Tensor], counts: Tensor, resamples: Ten
         for own, same in zip(series, fits, strict=True)
     ])  # fmt: skip
     turn = torch.arange(len(counts)) % len(values)
-    mean = torch.stack([_ratio(own.sum(0)) for own in series]).mean()
-    return Against(name, values, float(mean), resamples - values[turn, torch.arange(len(counts))])
+    means = torch.stack([_ratio(own.sum(0)) for own in series])
+    between = float(means.var()) if len(means) > 1 else 0.0
+    return Against(name, values, float(means.mean()), between, resamples - values[turn, torch.arange(len(counts))])
 
 
 def _rows(layer: int, key: Key, one: Measured, verdict: Verdict, decides: str, reason: str) -> list[SpinRow]:
     lo, hi = _interval(one.resamples)
-    none = (("", float("nan"), float("nan"), float("nan"), 0),)
+    none = (("", math.nan, math.nan, math.nan, 0),)
     nulls = tuple((a.name, a.mean, *_interval(a.values.flatten()), len(a.values)) for a in one.controls) or none
     return [
         SpinRow(
@@ -209,6 +232,10 @@ def _pairs(pairs: Sequence[tuple[float, float]]) -> Float[Tensor, "_sequence 2"]
 def _ratio(sums: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch"]:
     den = sums[..., 1]
     return torch.where(den != 0, sums[..., 0] / torch.where(den != 0, den, torch.ones_like(den)), torch.zeros_like(den))
+
+
+def _quantile(rows: int, freedom: float) -> float:
+    return float(student.ppf(1 - LEVEL / 2 / max(rows, 1), freedom))
 
 
 def _interval(values: Tensor) -> tuple[float, float]:

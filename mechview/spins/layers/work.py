@@ -102,7 +102,7 @@ class LayerWork:
         thermo.measure(site, nulls, self.samples)
         balance.measure(site, nulls, self.samples)
         energies.measure(site, nulls, self.samples)
-        order.measure(site, self.samples)
+        order.measure(site, self.drawn, self.samples)
         if self.tested < self.plan.jacobians:
             maxwell.measure(site, self.drawn[: self.plan.jacobian_draws], parallel, generator, self.samples)
         if self.tested < self.plan.relaxations and relaxation.possible(site):
