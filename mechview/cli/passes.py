@@ -129,7 +129,7 @@ def report(
         wanted, names = chosen(opened.weights, layers, heads)
         kept = prompts is None if keep_text is None else keep_text
         choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
-        settings = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
+        settings: dict[str, Any] = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
         settings |= {
             "roles": True if thresholds or metrics_file else roles,
             "thresholds": None if thresholds is None else str(thresholds),

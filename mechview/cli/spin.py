@@ -55,7 +55,7 @@ def spin(
 
         opened = open_model(model, revision, offline, device, dtype)
         wanted = chosen(opened.weights, layers, None)[0]
-        fitted, tested = _documents(prompt, prompts, text, heldout)
+        fitted, tested = _documents(opened, prompt, prompts, text, heldout)
         told = (lambda line: note(line, quiet)) if sys.stderr.isatty() else None
         found = fit_spins(opened, fitted, heldout=tested, layers=wanted, folder=folder, told=told, **settings)
         judged = _claims(opened, found) if claims else None
@@ -87,10 +87,10 @@ def _beside(found: Any) -> dict[str, Any]:
 
 
 def _documents(
-    prompt: list[str] | None, prompts: Path | None, text: list[Path] | None, heldout: list[Path] | None
+    model: Any, prompt: list[str] | None, prompts: Path | None, text: list[Path] | None, heldout: list[Path] | None
 ) -> tuple[list[str] | None, list[str] | None]:
     """Documents to fit on and to test on; None for the bundled ones."""
-    fitted = [*(prompt or ()), *(read_prompts(prompts) if prompts else ()), *map(read_text, text or ())]
+    fitted = [*(prompt or ()), *(read_prompts(prompts, model) if prompts else ()), *map(read_text, text or ())]
     tested = [read_text(path) for path in heldout or ()]
     if tested and not fitted:
         raise UsageError("--heldout needs documents to fit on: --text, -p or --prompts")

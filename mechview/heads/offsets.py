@@ -81,13 +81,14 @@ def offset_curves(
         nothing = torch.full((len(offsets),), torch.nan, dtype=torch.float64)
         names = ("norm", "cosine", "cosine_null", "symmetry", "same")
         curves = dict.fromkeys(names, nothing) | {"kernel": _other_kernel(weights, attention, factors, offsets)}
+    about: dict[str, Any] = named(model)
     return OffsetCurves(
         label=factors.label, layer=layer, head=head, kv_head=factors.kv_head, stack=place,
-        position=weights.shape.position, offsets=tuple(offsets), **curves, **named(model),
+        position=weights.shape.position, offsets=tuple(offsets), **curves, **about,
     )  # fmt: skip
 
 
-def _map_curves(factors: HeadFactors, offsets: Sequence[int]) -> dict[str, Tensor]:
+def _map_curves(factors: HeadFactors, offsets: Sequence[int]) -> dict[str, Any]:
     maps = [factors.pattern(t) for t in (0, *offsets)]
     low = LowRank(torch.stack([m.left for m in maps]).double(), torch.stack([m.right for m in maps]).double())
     keys = low.right[0] @ low.right[0].mT
@@ -109,7 +110,7 @@ def _rotation(factors: HeadFactors, offset: int) -> Float[Tensor, "d_head d_head
 def _rotary_kernel(
     model: ModelWeights | HasWeights, weights: ModelWeights, attention: AttentionWeights, factors: HeadFactors,
     offsets: Sequence[int],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     ids = kept_ids(weights.shape.d_vocab, getattr(model, "tokenizer", None))
     reading = Reading(rows="normed")
     sides = [

@@ -33,7 +33,7 @@ def coded(values: np.ndarray, seen: np.ndarray, low: float, high: float, steps: 
     span = high - low if high > low else 1.0
     finite = np.isfinite(values)
     scaled = np.rint(np.where(finite, (values - low) / span, 0.0).clip(0, 1) * steps)
-    codes = np.where(seen, np.where(finite, scaled, nan), masked).astype(kind).ravel()
+    codes: np.ndarray = np.where(seen, np.where(finite, scaled, nan), masked).astype(kind).ravel()
     planes = codes if steps < 254 else np.concatenate([codes >> 8, codes & 255]).astype(np.uint8)
     return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()
 
