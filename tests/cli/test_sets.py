@@ -133,7 +133,7 @@ def test_lens_changes_and_cosines_to_a_direction_on_the_command_line(cli, toy):
     rows = cli("resid", "-p", PROMPT, "-t", " man", "--writes", "--json").json["rows"]
     parts = mv.ledger(mv.trace(toy, PROMPT), target=" man")
     assert [row["cos_direction"] for row in rows] == pytest.approx(parts.cos_direction.flatten().tolist(), abs=1e-9)
-    assert "cosine to logit of" in cli("resid", "-p", PROMPT, "-t", " man", "--writes").out
+    assert "direction: logit of" in cli("resid", "-p", PROMPT, "-t", " man", "--writes").out
     assert "--writes needs a --target" in cli("resid", "-p", PROMPT, "--writes").err
 
 
