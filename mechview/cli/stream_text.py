@@ -41,7 +41,8 @@ def _ledger_text(found: Any, frame: Any, top: int) -> str:
         (name, *(means.loc[name] if len(later) else [None] * len(shown)), first.loc[name, "norm"]) for name in names
     ]
     title = f"rows of the stream at {found.point}, by {found.by}: means over positions after the first"
-    towards = [f"cosine to {found.direction}"] if asked else []
+    towards = ["cosine to direction"] if asked else []
+    title += f"; direction: {found.direction}" if asked else ""
     columns = ("component", "norm", "cosine to stream", *towards, "share of update", "norm at position 0")
     check = f"rows sum to the model's own stream within {found.error:.1e} of its largest value\n"
     return table(columns, rows, title) + check

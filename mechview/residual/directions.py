@@ -93,6 +93,8 @@ def mean_direction(
         means.append(total / len(prompts))
     name = f"means.L{layer}.{point}"
     origin = f"mean stream at L{layer}.{point} of {len(b)} prompts minus that of {len(a)}, position {position}"
+    if not bool((means[1] != means[0]).any()):
+        raise UsageError("the two lists have the same mean: their difference is no direction")
     return NamedDirection(name, means[1] - means[0], origin)
 
 

@@ -128,3 +128,8 @@ def test_a_head_writes_along_what_it_writes_and_reading_the_norm_changes_the_val
     wide = mv.NamedDirection("wide", torch.ones(50), "made up")
     with pytest.raises(UsageError, match="has \\(50,\\) numbers; the stream has 48"):
         shares_along(seen, wide)
+
+
+def test_lists_of_the_same_mean_have_no_difference(toy):
+    with pytest.raises(UsageError, match="the same mean"):
+        mv.mean_direction(toy, ["the man"], ["the man"], layer=1)
