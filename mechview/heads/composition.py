@@ -143,7 +143,9 @@ def compositions(
     before = {kind: earlier(weights.shape, source, stack, kind) for kind in kinds}
     shape = (weights.shape.layers(source), weights.shape.n_heads, weights.shape.layers(stack), weights.shape.n_heads)
     fields, nan = ("values", "spread", "null", "shuffled"), torch.nan
-    found = {kind: {name: torch.full(shape, nan, dtype=torch.float64) for name in fields} for kind in kinds}
+    found: dict[str, dict[str, Any]] = {
+        kind: {name: torch.full(shape, nan, dtype=torch.float64) for name in fields} for kind in kinds
+    }
     generator, kernel = torch.Generator().manual_seed(seed), definition == "kernel"
     for layers, senders, receivers in meetings(weights, kinds, offset, definition, stack, source, fold):
         pairs = {kind: _spread_out(before[kind][:, layers], weights.shape.n_heads) for kind in kinds}

@@ -74,7 +74,6 @@ def offset_curves(
     factors = factor_head(attention, head, fold, len(weights.shape.stacks) > 1)
     if not offsets:
         raise UsageError("offsets is empty: give at least one distance q_pos - k_pos")
-    curves: dict[str, Any]
     if attention.rotary is not None:
         curves = _map_curves(factors, offsets) | _rotary_kernel(model, weights, attention, factors, offsets)
     else:
@@ -83,7 +82,7 @@ def offset_curves(
         curves = dict.fromkeys(names, nothing) | {"kernel": _other_kernel(weights, attention, factors, offsets)}
     return OffsetCurves(
         label=factors.label, layer=layer, head=head, kv_head=factors.kv_head, stack=place,
-        position=weights.shape.position, offsets=tuple(offsets), **curves, **named(model),
+        position=weights.shape.position, offsets=tuple(offsets), **dict[str, Any](curves), **named(model),
     )  # fmt: skip
 
 
