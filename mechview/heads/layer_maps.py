@@ -53,7 +53,7 @@ def _gained(W: Float[Tensor, "head d_model d_head"], norm: HeadNorm | None) -> F
     return W if norm is None else W @ torch.stack([head_gain(norm, n, W.dtype) for n in range(len(W))])
 
 
-def _shared(W: Float[Tensor, "group d_model d_head"], attention: AttentionWeights) -> Tensor:
+def _shared(W: Float[Tensor, "kv_head d_model d_head"], attention: AttentionWeights) -> Tensor:
     own = len(W) == len(attention.kv_head) and bool((attention.kv_head == torch.arange(len(W))).all())
     return W if own else W[attention.kv_head]
 

@@ -74,7 +74,6 @@ def offset_curves(
     factors = factor_head(attention, head, fold, len(weights.shape.stacks) > 1)
     if not offsets:
         raise UsageError("offsets is empty: give at least one distance q_pos - k_pos")
-    curves: dict[str, Any]
     if attention.rotary is not None:
         curves = _map_curves(factors, offsets) | _rotary_kernel(model, weights, attention, factors, offsets)
     else:

@@ -70,6 +70,11 @@ def test_the_long_card_says_what_the_head_does_and_what_does_not_exist(cli):
         (("compose", "--kind", "O"), "is not a kind"),
         (("compose", "--components"), "needs a HEAD"),
         (("compose", "L9H9"), "does not exist"),
+        (("compose", "--offset", "99999999999999"), "is not a distance between positions"),
+        (("compose", "--definition", "x"), "full or kernel"),
+        (("pattern", "L0H3", "--tokens", "--offset", "99999999999999"), "is not a distance between positions"),
+        (("pattern", "L0H3", "--tokens", "-t", ""), "0 tokens, not one"),
+        (("message", "L1H1", "--tokens", "--top", "0"), "greater than or equal to 1"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_and_bad_usage(cli, arguments, sentence):
