@@ -24,7 +24,7 @@ def labels_shown(tab) -> list[str]:
 def metric(name: str) -> dict[str, float]:
     """Values by head, from the frames that the page was made of."""
     frames = (gathered().heads, gathered().scores, gathered().prompts[0].summaries)
-    rows = next(rows for frame in frames if len(rows := frame.query("metric == @name")))
+    rows = next(rows for frame in frames if len(rows := frame[frame["metric"] == name]))
     return dict(zip(rows["label"], rows["value"], strict=True))
 
 
