@@ -24,7 +24,7 @@ def labels_shown(tab) -> list[str]:
 def metric(name: str) -> dict[str, float]:
     """Values by head, from the frames that the page was made of."""
     frames = (gathered().heads, gathered().scores, gathered().prompts[0].summaries)
-    rows = next(rows for frame in frames if len(rows := frame.query("metric == @name")))
+    rows = next(rows for frame in frames if len(rows := frame[frame["metric"] == name]))
     return dict(zip(rows["label"], rows["value"], strict=True))
 
 
@@ -35,7 +35,7 @@ CASES = {
     "L0H1 or (layer=1 and not head<3)": lambda label: label in ("L0H1", "L1H3"),
     "layer>=1 and induction>0.4": lambda label: label.startswith("L1") and metric("induction")[label] > 0.4,
     "induction>0.9": lambda label: metric("induction")[label] > 0.9,
-    "induction_mass>0.9": lambda label: metric("induction_mass")[label] > 0.9,
+    "induction_mass>0.4": lambda label: metric("induction_mass")[label] > 0.4,
     "message_stable_rank<6.5": lambda label: metric("message_stable_rank")[label] < 6.5,
     "label!=L0H0": lambda label: label != "L0H0",
     "h2": lambda label: label.endswith("H2"),
@@ -54,7 +54,7 @@ def test_a_quantity_measured_twice_is_named_with_its_group(visit):
     twice = dataclasses.replace(gathered(), scores=pd.concat([scores.astype({"metric": str}), rows]))
     tab = visit(render(twice))
     tab.locator("#find").fill("entropy>0.5")
-    assert tab.locator("#find-error").text_content() == '"entropy" could be test.entropy, prompt.entropy'
+    assert tab.locator("#find-error").text_content() == 'Not a filter: "entropy" could be test.entropy, prompt.entropy.'
     for name, values in (("test.entropy", metric("induction")), ("prompt.entropy", metric("entropy"))):
         tab.locator("#find").fill(f"{name}>0.5")
         assert labels_shown(tab) == [label for label, value in values.items() if value > 0.5]
