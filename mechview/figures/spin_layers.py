@@ -22,7 +22,7 @@ RUNGS = (
 )  # fmt: skip
 DEPTH = ("entropy S", "energy U", "heat capacity C", "ln Z")
 STEPS = (
-    "second step ratio, couplings frozen", "second step ratio, couplings recomputed", "loss change, K = 0",
+    "second step ratio, field and couplings kept", "second step ratio, couplings recomputed", "loss change, K = 0",
     "loss change, K = 2 recomputed",
 )  # fmt: skip
 

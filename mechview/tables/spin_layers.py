@@ -23,7 +23,15 @@ TARGETS = {
     **dict.fromkeys((maxwell.MLP, energies.ERASURE, *SHAPES), "mlp"),
     **dict.fromkeys((maxwell.ATTENTION, energies.DESCENT, energies.INTERACTION, CURL), "attention"),
     **dict.fromkeys(
-        (maxwell.BLOCK, relaxation.FROZEN, relaxation.RECOMPUTED, relaxation.CONTRACTION, relaxation.REBUILT), "block"
+        (
+            maxwell.BLOCK,
+            relaxation.HELD,
+            relaxation.FROZEN,
+            relaxation.RECOMPUTED,
+            relaxation.CONTRACTION,
+            relaxation.REBUILT,
+        ),
+        "block",
     ),
     **dict.fromkeys(relaxation.LOSS.values(), "block"),
     **dict.fromkeys(

@@ -16,6 +16,7 @@ from mechview.spins.layers import controls as c
 from mechview.spins.layers import whole as wholes
 from mechview.spins.layers.asked import FITS, TAUTOLOGIES
 from mechview.spins.layers.fit import fit_spins
+from mechview.spins.layers.saved import Shelf
 from mechview.spins.layers.texts import sequences
 from mechview.spins.layers.verdicts import Verdict
 from mechview.spins.layers.work import Plan, seeded, work_of
@@ -181,12 +182,13 @@ def test_damaged_and_foreign_layers_are_measured_again(mini, plain, tmp_path, mo
     told = []
     asked = dict(layers=[0], folder=tmp_path, told=told.append)
     first = tuple(row for row in plain.rows if row.layer == 0)
-    for damage in ('{"half": ', "[]", "{}", '"text"', "\x00"):
-        (tmp_path / "spin-layer-000.json").write_text(damage, encoding="utf-8")
-        told.clear()
-        assert fit_spins(mini, documents(), **asked, **SMALL).rows == first, damage
-        assert told
-        told.clear()
+    damaged = tmp_path / "spin-layer-000.json"
+    for damage in ("[]", "{}", '"text"', "\x00", '{"fingerprint": "f", "rows": [1]}', '{"half": '):
+        damaged.write_text(damage, encoding="utf-8")
+        assert Shelf(tmp_path, "f").read(0) is None, damage
+    assert fit_spins(mini, documents(), **asked, **SMALL).rows == first
+    assert told
+    told.clear()
     fit_spins(mini, documents(), **asked, **SMALL)
     assert not told
     fit_spins(mini, documents(), seed=1, **asked, **SMALL)

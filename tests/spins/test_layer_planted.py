@@ -116,7 +116,7 @@ def documents(seed: int = 0):
 
 
 def fitted(model):
-    return mv.fit_spins(model, documents(), length=24, train=20, test=10, whole=False, draws=20)
+    return mv.fit_spins(model, documents(), length=24, train=8, test=5, whole=False, draws=8)
 
 
 @pytest.fixture(scope="module")

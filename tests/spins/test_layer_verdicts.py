@@ -88,7 +88,7 @@ def test_scalars_may_differ_either_way_and_proximity_only_downwards():
 
 
 def test_many_rows_need_a_clearer_difference():
-    close = {c.REAL: 0.110, c.KEYS: 0.1}
+    close = {c.REAL: 0.118, c.KEYS: 0.1}
     assert judged(close, name="curl index").verdict == Verdict.informative
     assert judged(close, name="curl index", layers=10_000).verdict == Verdict.vacuous
 

@@ -30,7 +30,7 @@ from mechview.spins.single import zero_temperature
 SUPPORTS = {  # which side of its null speaks for the claim that a quantity tests
     reaction.NEGATIVE: 1, energies.ERASURE: -1, energies.DESCENT: 1, structure.ALIGNMENT: 1, structure.COPYING: 1,
     balance.CURL: -1, maxwell.MLP: 1, maxwell.ATTENTION: 1, maxwell.BLOCK: 1, reaction.SHARE: 1,
-    relaxation.FROZEN: -1, relaxation.RECOMPUTED: -1,
+    relaxation.FROZEN: -1, relaxation.HELD: -1, relaxation.RECOMPUTED: -1,
 }  # fmt: skip
 EXACT = 1e-4  # largest relative error of an identity in single precision
 
@@ -229,7 +229,7 @@ CLAIMS: tuple[Made, ...] = (
     by_rows("the FFN is the coupling-derivative term of (8)", ARTICLE, "M3, full and causal, against shuffled correlations", ladder_mlp.M3, ladder_mlp.M3C),
     input_dependent,
     by_rows("equilibrium needs symmetric couplings; attention has none", "SMT", "curl of unmasked logits against rotated keys; symmetry of W_QK", balance.CURL, structure.QK),
-    by_rows("layers relax towards fixed points", "the article, DIA, NEQ", "second step of a block against another token's update", relaxation.FROZEN, relaxation.RECOMPUTED),
+    by_rows("layers relax towards fixed points", "the article, DIA, NEQ", "second step of a block against another token's update", relaxation.HELD, relaxation.FROZEN, relaxation.RECOMPUTED),
     by_rows("one step is a transient, not an under-converged fixed point", "NEQ", "loss change of K = 0 and K = 2", *relaxation.LOSS.values()),
     training_shapes,
     heads_add_up,

@@ -6,6 +6,7 @@ before. N3 destroys one structure on real activations and keeps its statistics: 
 orthogonal `d_head x d_head` matrix (QK; norms kept), values turned likewise (OV; both subspaces and all
 singular values of `W_V` and `W_O` kept), hidden units of the MLP exchanged before `W_down`, entries of
 `W_Q` and `W_K` permuted, keys of another key/value group. One N3 draw is the same for every sequence.
+A draw that costs as much as the rung itself (H5 to H7, WRITE, M2, M3) is taken 8 times, every other 20 times.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from mechview.spins.layers.site import Layer, Site, turned
 
+DEAR = 8  # draws of what costs as much as the rung itself
 REAL = ""
 SHUFFLE = "N1 within-row shuffle"
 OTHER = "N2 pattern of another sequence"

@@ -31,6 +31,7 @@ from mechview.spins.layers.texts import LENGTH, TEST, TRAIN, Document, Sequences
 from mechview.spins.layers.verdicts import Judge, SpinRow
 from mechview.spins.layers.whole import initial, permuted, reordered
 from mechview.spins.layers.work import LayerWork, Plan, adopt, seeded, work_of
+from mechview.version import __version__
 
 QUICK = Plan(draws=5, jacobians=2, relaxations=2, relaxation_draws=2, jacobian_draws=5, losses=2)
 AT_ONCE = 1e9  # bytes of sums that layers running together may take
@@ -137,6 +138,7 @@ class Run:
     def about(self) -> dict[str, Any]:
         """What makes two runs the same: model, sequences, plan."""
         facts = {
+            "mechview": __version__,
             "model": self.model.name,
             "weights": weights_digest(self.model),
             "revision": self.model.source.revision,

@@ -128,6 +128,8 @@ def attention_designs(
     yield from real_designs(site, nulls)
     for null in nulls:
         yield from shuffled_designs(site, null, a)
+        if null.draw >= c.DEAR:
+            continue
         for name, part in zip((SYM, ANTI), halves(site, null.drawn.values), strict=True):
             yield Design(name, c.VALUES, null.draw, stacked(part), stacked(null.attention_write))
         if site.layer.closed_pullback:
@@ -177,9 +179,10 @@ def spin_designs(
 ) -> Iterator[Design]:
     """H4: all heads' weights at once against the layer's write, and each head's READ against its own write."""
     read = (pattern @ site.read_field) @ site.layer.read_basis.mT
-    write = (pattern @ site.write_field) @ site.layer.write_basis.mT
     yield Design(READ, control, draw, stacked(site.field, read), totals)
-    yield Design(WRITE, control, draw, stacked(site.field, write), totals)
+    if draw < c.DEAR:
+        write = (pattern @ site.write_field) @ site.layer.write_basis.mT
+        yield Design(WRITE, control, draw, stacked(site.field, write), totals)
     for head in range(len(read)):
         yield Design(READ, control, draw, stacked(read[head]), stacked(writes[:, head]), head)
 
@@ -188,6 +191,8 @@ def shuffled_designs(site: Site, null: Null, a: Float[Tensor, "pos draw d_model"
     x, A, n = site.field, null.shuffled, null.draw
     yield Design(H3, c.SHUFFLE, n, stacked(x, null.mixed), a)
     yield from spin_designs(site, A, c.SHUFFLE, n, a, site.writes[None])
+    if n >= c.DEAR:
+        return
     if site.layer.closed_pullback:
         yield Design(H5, c.SHUFFLE, n, stacked(energy_gradient(site, A, site.key)), a)
     for name, even in ((H7, False), (H7S, True)):

@@ -1,8 +1,9 @@
 """Is a block's output near a fixed point? A second step of the same block, couplings frozen or recomputed.
 
 `x1 = x0 + block(x0)`, `x2 = x1 + block(x1)`: the ratio `|x2 - x1| / |x1 - x0|` (median token), with the pattern
-of the first step kept (*frozen*) or computed anew; `contraction` is the same one step later. The null moves a
-token by another token's update of the same norm: contraction towards anything is no proximity. The loss
+of the first step kept (*frozen*) or computed anew; `contraction` is the same one step later. With the *field kept*
+the first stream stays and only its answer is renewed, `x2 = x0 + block(x1)`: the iteration towards a fixed point.
+The null moves a token by another token's update of the same norm: contraction towards anything is no proximity. The loss
 change of K = 0 (block left out) and K = 2 is of the whole model, the later blocks recomputed.
 """
 
@@ -26,8 +27,14 @@ from mechview.spins.layers.maxwell import mlp_map, prefix
 from mechview.spins.layers.site import Site, heads_of, turned, values_of
 
 FROZEN, RECOMPUTED = "second step ratio, couplings frozen", "second step ratio, couplings recomputed"
+HELD = "second step ratio, field and couplings kept"
 CONTRACTION = "contraction after the second step"
-LOSS = {0: "loss change, K = 0", 1: "loss change, K = 2 recomputed", 2: "loss change, K = 2 frozen"}
+LOSS = {
+    0: "loss change, K = 0",
+    1: "loss change, K = 2 recomputed",
+    2: "loss change, K = 2 frozen",
+    3: "loss change, K = 2 field kept",
+}
 LONGEST = 64
 REBUILT = "error of the rebuilt block"
 
@@ -59,11 +66,14 @@ def measure(site: Site, parallel: bool, draws: int, generator: torch.Generator, 
     free = update(site, site.after, parallel)
     samples.add(Key(FROZEN), _ratio(frozen, first))
     samples.add(Key(RECOMPUTED), _ratio(free, first))
+    samples.add(Key(HELD), _ratio(frozen - first, first))
     samples.add(Key(CONTRACTION), _ratio(update(site, site.after + free, parallel), free))
     for n in range(draws):
         moved = exchanged_update(first, generator)
         there = site.stream + moved
-        samples.add(Key(FROZEN, control=c.TOKEN, draw=n), _ratio(update(site, there, parallel, site.pattern), moved))
+        again = update(site, there, parallel, site.pattern)
+        samples.add(Key(FROZEN, control=c.TOKEN, draw=n), _ratio(again, moved))
+        samples.add(Key(HELD, control=c.TOKEN, draw=n), _ratio(again - first, moved))
         samples.add(Key(RECOMPUTED, control=c.TOKEN, draw=n), _ratio(update(site, there, parallel), moved))
 
 
@@ -85,6 +95,7 @@ def loss_changes(
     targets = torch.tensor([token.id for token in short.tokens], device=trace.logits.device)[2:]
     after, index = site.after, site.layer.index
     moves = [site.stream - after, *(update(site, after, parallel, A) for A in (None, site.pattern))]
+    moves.append(site.stream + moves[2] - after)
     others = [exchanged_update(move, generator) for move in moves]
     streams = [after, *(after + move for move in (*moves, *others))]
     rows = [[Replacement(Place("post", index), value)] for value in streams]

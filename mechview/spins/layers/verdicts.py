@@ -26,7 +26,7 @@ from mechview.spins.layers import controls as c
 from mechview.spins.layers.balance import CURL
 from mechview.spins.layers.keys import Key, Samples
 from mechview.spins.layers.ladder_mlp import WITH_M1, WITH_M2, WITH_M3
-from mechview.spins.layers.relaxation import FROZEN, RECOMPUTED
+from mechview.spins.layers.relaxation import FROZEN, HELD, RECOMPUTED
 
 DRAWS = 400
 SMALL = 0.05
@@ -35,7 +35,7 @@ DECISIVE: dict[str, tuple[str, ...]] = {
     CURL: (c.KEYS,),  # its other nulls are partly of activations
     **dict.fromkeys((WITH_M1, WITH_M2, WITH_M3), (c.WITHOUT,)),
 }
-LOWER = (FROZEN, RECOMPUTED)
+LOWER = (FROZEN, HELD, RECOMPUTED)
 Side = Literal["higher", "lower", "either"]
 Series = list[tuple[float, float]]  # numerator and denominator of each sequence
 
