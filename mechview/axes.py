@@ -28,6 +28,8 @@ AXES: dict[str, str] = {
     "state": "joint state of all spins, or stored pattern of a memory",
     "dim": "component of a vector spin, or of its field",
     "distance": "q_pos - k_pos",
+    "field": "predictor or target of a spin fit, a vector per token",
+    "temperature": "temperature at which a heat curve is read",
     "gate": "gate of an LSTM: input, forget, candidate, output, in this order",
     "cell": "unit of an LSTM's cell state; of attention, a pair of a query and a key that the mask leaves",
     "d_hidden": "coordinate of an LSTM's hidden state, which is narrower than the cell where it is projected",

@@ -43,7 +43,7 @@ class Line:
     kind: str
 
 
-def shape(kind: str, text: str = "", title: str = "", **attributes: float | str) -> Shape:
+def shape(kind: str, text: str = "", title: str = "", **attributes: float | int | str) -> Shape:
     named = {key.rstrip("_").replace("_", "-"): _number(value) for key, value in attributes.items()}
     return Shape(kind, named, text, title)
 

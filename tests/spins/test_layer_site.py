@@ -22,7 +22,7 @@ def site(name: str, layer: int = 1):
     return model, site_of(seen, layer_of(model.weights, layer, torch.float64))
 
 
-def close(ours, expected, rtol=1e-5):
+def assert_near(ours, expected, rtol=1e-5):
     torch.testing.assert_close(ours, expected, rtol=rtol, atol=rtol * float(expected.abs().max()))
 
 
@@ -30,10 +30,10 @@ def close(ours, expected, rtol=1e-5):
 def test_the_block_is_rebuilt_from_its_weights(name):
     model, here = site(name)
     parallel = model.shape.placement == "parallel"
-    close(here.stream + relaxation.update(here, here.stream, parallel), here.after, 1e-4)
-    close(here.stream + here.attention_write + here.mlp_write, here.after, 1e-4)
-    close(here.mlp_from(here.hidden), here.mlp_write, 1e-4)
-    close(here.pattern_of(here.content), here.pattern, 1e-4)
+    assert_near(here.stream + relaxation.update(here, here.stream, parallel), here.after, 1e-4)
+    assert_near(here.stream + here.attention_write + here.mlp_write, here.after, 1e-4)
+    assert_near(here.mlp_from(here.hidden), here.mlp_write, 1e-4)
+    assert_near(here.pattern_of(here.content), here.pattern, 1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +44,7 @@ def test_energy_gradient_is_that_of_autograd(name):
     closed = ladder.energy_gradient(here, scores.softmax(-1).detach(), here.key)
     for head in range(len(closed)):
         [slope] = torch.autograd.grad(torch.logsumexp(scores[head], -1).sum(), x, retain_graph=True)
-        close(closed[head], slope)
+        assert_near(closed[head], slope)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma2", "gptj"])
@@ -59,10 +59,10 @@ def test_coupling_term_of_eq_8_is_that_of_autograd(name):
     row = ladder_mlp.coupling_term(here, overlaps, causal=True)
     for head in range(len(own)):
         [slope] = torch.autograd.grad((overlaps * A[head]).sum(), x, retain_graph=True)
-        close(own[head], slope)
+        assert_near(own[head], slope)
         for i in (0, 5, 13):
             [slope] = torch.autograd.grad((overlaps[i] * A[head, i]).sum(), x, retain_graph=True)
-            close(row[head, i], slope[i])
+            assert_near(row[head, i], slope[i])
 
 
 def test_a_pullback_of_one_head_is_refused_where_heads_share_a_scale():
@@ -78,9 +78,9 @@ def test_halves_of_ov_add_up_to_the_write_without_its_biases(name):
     _, here = site(name)
     even, odd = ladder.halves(here)
     bare = here.lift(here.pattern @ (here.field @ here.layer.reads))
-    close(even + odd, bare)
+    assert_near(even + odd, bare)
     if here.layer.attention.b_V is None and here.layer.attention.norm.bias is None:
-        close(bare, here.writes)
+        assert_near(bare, here.writes)
 
 
 def test_jacobian_of_a_token_is_the_diagonal_block_of_the_whole():
@@ -97,7 +97,7 @@ def test_jacobian_of_a_token_is_the_diagonal_block_of_the_whole():
             assert i == j or float(dense[i, :, j].abs().max()) < 1e-12
     full = torch.autograd.functional.jacobian(lambda x: _attention(short, x), short.stream)
     for i in range(6):
-        close(dense[i, :, i], full[i, :, i])
+        assert_near(dense[i, :, i], full[i, :, i])
 
 
 def _attention(here, x):
@@ -112,8 +112,8 @@ def _attention(here, x):
 def test_a_shuffle_keeps_rows_sinks_and_masks_and_moves_the_rest():
     _, here = site("mistral", 0)
     found = controls.shuffled(here.pattern, here.visible, seeded(1))
-    close(found.sort(-1).values, here.pattern.sort(-1).values)
-    close(found[:, :, 0], here.pattern[:, :, 0])
+    assert_near(found.sort(-1).values, here.pattern.sort(-1).values)
+    assert_near(found[:, :, 0], here.pattern[:, :, 0])
     assert float(found.masked_fill(here.visible, 0.0).abs().max()) == 0.0
     assert float((found - here.pattern).abs().max()) > 1e-3
 
@@ -122,12 +122,12 @@ def test_destroyed_structure_keeps_its_statistics():
     _, here = site("llama")
     [draw] = controls.destroyed(here.layer, 1, seeded(2))
     null = controls.Null(here, draw, seeded(3), 0)
-    close(null.key.norm(dim=-1), here.key.norm(dim=-1))
+    assert_near(null.key.norm(dim=-1), here.key.norm(dim=-1))
     assert float((null.pattern - here.pattern).abs().max()) > 1e-3
     for W, turn in ((here.layer.reads, draw.values), (here.layer.key_read, draw.keys)):
-        close(torch.linalg.svdvals(W @ turn), torch.linalg.svdvals(W))
-    close(null.mlp_write.mean(), here.mlp_from(here.hidden[:, draw.units]).mean())
+        assert_near(torch.linalg.svdvals(W @ turn), torch.linalg.svdvals(W))
+    assert_near(null.mlp_write.mean(), here.mlp_from(here.hidden[:, draw.units]).mean())
     assert float((null.mlp_write - here.mlp_write).abs().max()) > 1e-3
-    close(draw.key_entries.sort().values.sum(), here.layer.key_read.sum())
+    assert_near(draw.key_entries.sort().values.sum(), here.layer.key_read.sum())
     groups = here.layer.attention.kv_head
     assert torch.equal(draw.keys[0], draw.keys[1]) == bool(groups[0] == groups[1])
