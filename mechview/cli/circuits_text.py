@@ -20,7 +20,7 @@ def circuit_text(circuit: Any) -> str:
         rows = frame[frame["sign"] == sign]
         cells = rows[[first, second, value, "z"]].itertuples(index=False, name=None)
         parts.append(
-            table((*columns, value, "z"), cells, f"{words} pairs" if sign < 0 else f"{title}{at}\n{words} pairs")
+            table((*columns, value, "z"), cells, f"{words} pairs" if sign < 0 else f"{title}{at}: {words} pairs")
         )
     return "".join(parts) + "".join(f"{line}\n" for line in _checks(circuit))
 
