@@ -26,6 +26,8 @@ AXES: dict[str, str] = {
     "site": "spin of a spin system (token)",
     "state": "joint state of all spins, or stored pattern of a memory",
     "dim": "component of a vector spin, or of its field",
+    "field": "vector field of a fit: a predictor, or last the target",
+    "temperature": "factor that scores are multiplied by",
     "cell": "pair of a query and a key that the mask leaves",
     "distance": "q_pos - k_pos",
     "bucket": "bucket of relative distances (T5)",
