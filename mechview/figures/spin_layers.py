@@ -90,7 +90,7 @@ def _band(rows: pd.DataFrame) -> list[go.Scatter]:
         return []
     x = [*rows["layer"], *rows["layer"][::-1]]
     y = [*rows["null_hi"], *rows["null_lo"][::-1]]
-    band = go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor="rgba(138,147,156,0.3)", hoverinfo="skip")
+    band = go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor=QUIET, opacity=0.3, hoverinfo="skip")
     mean = go.Scatter(x=rows["layer"], y=rows["null"], mode="lines", line={"color": QUIET, "dash": "dot"}, name="null")
     return [band, mean]
 
@@ -140,7 +140,7 @@ def reaction_spectrum(frame: pd.DataFrame, layer: int | None = None, metric: str
         x = [*rows["index"], *rows["index"][::-1]]
         y = [*rows["null_hi"], *rows["null_lo"][::-1]]
         figure.add_trace(
-            go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor="rgba(138,147,156,0.3)", name="null")
+            go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor=QUIET, opacity=0.3, name="null")
         )
     figure.add_trace(go.Scatter(x=rows["index"], y=rows["eigenvalue"], name=f"layer {layer}", line={"color": MESSAGE}))
     figure.add_hline(y=0, line={"color": INK, "width": 1})
