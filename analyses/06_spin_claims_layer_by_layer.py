@@ -22,8 +22,10 @@ Copying .05 / .19 / .95 (.95 in layer 27).
 Differs. In layer 27 H3 and its shuffle are four times the prototype's: a mean context, not coupling. The R2 of the
 symmetric reaction alone does not beat exchanged hidden units (.29 against .25, .24 / .21, .36 / .36), only its shape
 does. Curl .17 / .21 / .19 lies below rotated keys (.25 / .32 / .25) everywhere, but 5 draws do not make that clear by
-the rule. With couplings frozen and the step added to the stream again the ratio is 1.8 / .92 / .98, not .15 to .39:
-the prototype's step keeps the field. A second step costs .32 / .17 / .22 nats (.06 to .28).
+the rule. With couplings frozen a second step is 1.8 / .92 / .98 of the first, not .15 to .39, and 1.2 / .82 / .46
+where the field is kept (two sequences): which step the prototype took is not known. Another token's update contracts
+alike in both, so that proximity to a fixed point stays vacuous. A second step costs .32 / .17 / .22 nats (.06 to
+.28).
 """
 
 # %%

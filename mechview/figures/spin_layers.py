@@ -72,15 +72,15 @@ def panels(rows: pd.DataFrame, names: Any, title: str, unit: str) -> go.Figure:
     if not present:
         raise CheckError("this table has none of the quantities that the figure shows")
     columns = min(2, len(present))
-    figure = make_subplots(rows=-(-len(present) // columns), cols=columns, subplot_titles=present)
+    figure = make_subplots(rows=-(-len(present) // columns), cols=columns)
     for n, name in enumerate(present):
         chosen = rows[rows["quantity"] == name].sort_values("layer")
         for line in (*_band(chosen), _values(chosen)):
-            figure.add_trace(line, row=n // columns + 1, col=n % columns + 1)
+            figure.add_trace(line.update(showlegend=False), row=n // columns + 1, col=n % columns + 1)
+        figure.update_xaxes(title_text=f"{name}, by layer", row=n // columns + 1, col=n % columns + 1)
     height = 180 + 240 * (-(-len(present) // columns))
     figure.update_layout(template=TEMPLATE, title={"text": counted(title, rows["value"])}, height=height)
     figure.update_layout(showlegend=False, margin={"t": 90})
-    figure.update_xaxes(title_text="layer")
     figure.update_yaxes(title_text=unit, col=1)
     return figure
 
@@ -90,7 +90,7 @@ def _band(rows: pd.DataFrame) -> list[go.Scatter]:
         return []
     x = [*rows["layer"], *rows["layer"][::-1]]
     y = [*rows["null_hi"], *rows["null_lo"][::-1]]
-    band = go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor="rgba(138,147,156,0.3)", hoverinfo="skip")
+    band = go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=QUIET, opacity=0.3, hoverinfo="skip")
     mean = go.Scatter(x=rows["layer"], y=rows["null"], mode="lines", line={"color": QUIET, "dash": "dot"}, name="null")
     return [band, mean]
 
@@ -139,9 +139,7 @@ def reaction_spectrum(frame: pd.DataFrame, layer: int | None = None, metric: str
     if rows["null_lo"].notna().any():
         x = [*rows["index"], *rows["index"][::-1]]
         y = [*rows["null_hi"], *rows["null_lo"][::-1]]
-        figure.add_trace(
-            go.Scatter(x=x, y=y, fill="toself", line={"width": 0}, fillcolor="rgba(138,147,156,0.3)", name="null")
-        )
+        figure.add_trace(go.Scatter(x=x, y=y, mode="none", fill="toself", fillcolor=QUIET, opacity=0.3, name="null"))
     figure.add_trace(go.Scatter(x=rows["index"], y=rows["eigenvalue"], name=f"layer {layer}", line={"color": MESSAGE}))
     figure.add_hline(y=0, line={"color": INK, "width": 1})
     title = f"layer {layer}: eigenvalues of the MLP's symmetric reaction ({metric}); below 0 opposes the field"

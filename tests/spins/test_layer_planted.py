@@ -18,7 +18,7 @@ from mechview.spins.layers.site import layer_of, site_of
 from mechview.spins.layers.verdicts import Verdict
 from mechview.spins.layers.work import seeded
 
-D, HEADS, D_HEAD, VOCAB = 12, 2, 4, 40
+D, HEADS, D_HEAD, VOCAB = 16, 2, 8, 40
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def arrays(seed: int = 0, **layer):
     def draw(*shape, scale=1.0):
         return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    heads = {name: draw(HEADS, D, D_HEAD, scale=0.6) for name in ("W_Q", "W_K", "W_V")}
+    heads = {name: draw(HEADS, D, D_HEAD, scale=0.52) for name in ("W_Q", "W_K", "W_V")}
     mlp = {"W_in": draw(D, 2 * D, scale=0.5), "W_out": draw(2 * D, D, scale=0.4)}
     given = heads | {"W_O": draw(HEADS, D_HEAD, D, scale=0.6)} | mlp | layer
     return mv.from_arrays(W_E=draw(VOCAB, D), layers=[given], norm="rms", position="none")
@@ -210,7 +210,7 @@ def test_scalar_couplings_in_the_whole_space_are_found():
     """Heads as wide as the stream with OV a multiple of the identity: H3 exactly."""
     eye = torch.eye(D, dtype=torch.float64)
     generator = seeded(8)
-    QK = {name: 0.4 * torch.randn(2, D, D, generator=generator, dtype=torch.float64) for name in ("W_Q", "W_K")}
+    QK = {name: 0.35 * torch.randn(2, D, D, generator=generator, dtype=torch.float64) for name in ("W_Q", "W_K")}
     OV = {"W_V": eye.expand(2, D, D), "W_O": torch.stack([0.7 * eye, 1.2 * eye])}
     W_E = torch.randn(VOCAB, D, generator=generator, dtype=torch.float64)
     found = fitted(mv.from_arrays(W_E=W_E, layers=[QK | OV], norm="rms"))
