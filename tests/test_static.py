@@ -81,6 +81,24 @@ def test_bars_stand_side_by_side_and_lines_go_through_their_points():
     assert axes.lines[0].get_xydata().tolist() == [[1, 5], [0, 7]]
 
 
+def test_a_band_keeps_its_colour_and_lines_without_one_take_turns():
+    band = go.Scatter(
+        x=[0, 1, 1, 0],
+        y=[0, 0, 1, 1],
+        fill="toself",
+        fillcolor="rgba(255, 0, 0, 0.5)",
+        line={"color": "rgb(0, 0, 255)"},
+    )
+    plain = [go.Scatter(x=[0, 1], y=[n, n], name=f"line {n}") for n in range(3)]
+    figure = go.Figure([band, *plain])
+    figure.update_layout(template="mechview", showlegend=False)
+    axes = drawn(figure).axes[0]
+    assert axes.patches[0].get_facecolor() == (1.0, 0.0, 0.0, 0.5)
+    assert axes.lines[0].get_color() == (0.0, 0.0, 1.0, 1.0)
+    assert len({line.get_color() for line in axes.lines}) == 4
+    assert axes.get_legend() is None
+
+
 def test_a_waterfall_starts_each_bar_where_the_last_ended():
     figure = go.Figure(
         go.Waterfall(x=["a", "b", "total"], y=[2.0, -0.5, 1.5], measure=["relative", "relative", "total"])

@@ -35,12 +35,26 @@ def redraw(figure: Any, canvas: Any) -> None:
         axes = panels[(trace.xaxis or "x", trace.yaxis or "y")]
         DRAWERS[trace.type](axes, trace, figure)
     for (x, y), axes in panels.items():
-        _finish(axes, figure.layout[_layout_name(x, "xaxis")], figure.layout[_layout_name(y, "yaxis")])
+        _finish(
+            axes,
+            figure.layout[_layout_name(x, "xaxis")],
+            figure.layout[_layout_name(y, "yaxis")],
+            figure.layout.showlegend is not False,
+        )
         for shape in figure.layout.shapes:
             if (shape.xref or "x").split()[0] in (x, "paper") and (shape.yref or "y").split()[0] in (y, "paper"):
                 _shape(axes, shape)
     if figure.layout.title.text:
         canvas.suptitle(words(figure.layout.title.text), fontsize=12, x=0.01, ha="left", parse_math=False, wrap=True)
+
+
+def colour_of(text: str) -> Any:
+    """A colour as matplotlib takes it: plotly also writes `rgb(1, 2, 3)` and `rgba(1, 2, 3, 0.5)`."""
+    parts = re.fullmatch(r"rgba?\(([^)]*)\)", text.strip())
+    if parts is None:
+        return text
+    red, green, blue, *alpha = (float(part) for part in parts[1].split(","))
+    return (red / 255, green / 255, blue / 255, alpha[0] if alpha else 1.0)
 
 
 def words(text: Any) -> str:
@@ -77,7 +91,7 @@ def _start(figure: Any, pair: tuple[str, str]) -> tuple[float, float]:
     return (x.domain or (0.0, 1.0))[0], (y.domain or (0.0, 1.0))[0]
 
 
-def _finish(axes: Any, x: Any, y: Any) -> None:
+def _finish(axes: Any, x: Any, y: Any, legend: bool) -> None:
     for axis, found, limits in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
         if axis.title.text:
             found.set_label_text(words(axis.title.text), parse_math=False)
@@ -93,7 +107,7 @@ def _finish(axes: Any, x: Any, y: Any) -> None:
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8)
     handles, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1:
+    if len(labels) > 1 and legend:
         axes.legend(handles, labels, fontsize=8, frameon=False)
 
 
@@ -171,19 +185,26 @@ def _scatter(axes: Any, trace: Any, figure: Any) -> None:
         return
     x, y = _places(axes, trace.x, axes.xaxis), _places(axes, trace.y, axes.yaxis)
     mode = trace.mode or "lines"
-    points = trace.marker.color if trace.marker.color is not None else trace.line.color or INK
-    colour = trace.line.color or (points if isinstance(points, str) else INK)
+    own = _colour_in_turn(trace, figure)
+    points = trace.marker.color if trace.marker.color is not None else trace.line.color or own
+    colour = colour_of(trace.line.color or (points if isinstance(points, str) else own))
     if trace.fill in ("tonexty", "toself"):
-        axes.fill(x, y, color=trace.fillcolor or QUIET, alpha=0.2, linewidth=0)
+        axes.fill(x, y, color=colour_of(trace.fillcolor or QUIET), alpha=None if trace.fillcolor else 0.2, linewidth=0)
     if "lines" in mode:
         style = DASHES.get(trace.line.dash, "-")
         axes.plot(x, y, color=colour, linestyle=style, linewidth=trace.line.width or 1.5, label=_named(trace))
     if "markers" in mode:
-        dots = points if isinstance(points, str) else list(points)
-        axes.scatter(x, y, s=16, c=dots, label=None if "lines" in mode else _named(trace), zorder=3)
+        dots = colour_of(points) if isinstance(points, str) else [colour_of(str(point)) for point in points]
+        axes.scatter(x, y, s=16, color=dots, label=None if "lines" in mode else _named(trace), zorder=3)
     if "text" in mode:
         for at, height, text in zip(x, y, _texts(trace), strict=True):
             axes.text(at, height, words(text), fontsize=8, ha="center", va="bottom", color=NAN, parse_math=False)
+
+
+def _colour_in_turn(trace: Any, figure: Any) -> str:
+    """What plotly gives a trace without a colour of its own."""
+    way = figure.layout.colorway or figure.layout.template.layout.colorway or [INK]
+    return str(way[next(n for n, other in enumerate(figure.data) if other is trace) % len(way)])
 
 
 def _texts(trace: Any) -> list[Any]:
