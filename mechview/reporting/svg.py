@@ -48,7 +48,7 @@ def shape(kind: str, text: str = "", title: str = "", **attributes: float | int 
     return Shape(kind, named, text, title)
 
 
-def _number(value: float | str) -> str:
+def _number(value: float | int | str) -> str:
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 

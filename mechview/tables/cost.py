@@ -36,7 +36,7 @@ def attribution_frame(found: Attribution) -> pd.DataFrame:
             "component": spread(found.components), "layer": spread(at["layer"]), "head": spread(at["head"]),
             "pos": np.tile(np.arange(positions), components), "first": np.tile(np.arange(positions) == 0, components),
             "target": found.direction, "value": found.values.double().cpu().flatten().numpy(), "norm": np.nan,
-            "cos_stream": np.nan, "cos_total": np.nan, "share_of_update": np.nan, "point": "final", "by": "head",
+            "cos_stream": np.nan, "cos_direction": np.nan, "cos_total": np.nan, "share_of_update": np.nan, "point": "final", "by": "head",
             "total": np.tile(found.total.double().cpu().numpy(), components), "completeness_error": found.error,
             "model": found.model, "revision": found.revision,
         },

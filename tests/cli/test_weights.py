@@ -147,9 +147,9 @@ def test_one_head_reads_one_layers_attention_and_nothing_else(cli, monkeypatch):
         return honest(self, name)
 
     monkeypatch.setattr(FolderTensors, "read", counted)
-    for verb in ("head", "pattern", "message"):
+    for verb, *options in (("head", "--no-roles"), ("pattern",), ("message",)):
         read.clear()
-        assert cli(verb, "L1H2").code == 0
+        assert cli(verb, "L1H2", *options).code == 0
         parts = {name.removeprefix("model.layers.1.").removesuffix(".weight") for name in read}
         assert parts == {"input_layernorm", *(f"self_attn.{part}_proj" for part in "qkvo")}
 

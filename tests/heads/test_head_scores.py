@@ -101,6 +101,7 @@ CONTROLLED = [
 ]
 
 
+@pytest.mark.slow
 def test_random_weights_stay_inside_the_printed_band():
     """Of heads of random weights, at most the binomial 99 % limit of 5 % lie outside, metric by metric."""
     scores = [

@@ -39,6 +39,7 @@ def test_copying_is_that_of_the_dense_circuit(name):
     torch.testing.assert_close(found.eigenvalues.abs(), exact.abs(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_copying_and_symmetry_of_random_models_lie_in_their_band():
     model = random_model(layers=6, heads=8, width=6, d_model=48, gains=True, norm="rms", seed=2)
     rows = [h.score for h in mv.copying(model, draws=200).heads]

@@ -128,6 +128,7 @@ def test_numbers_of_the_whole_are_those_of_their_parts(both, toy):
         both.number("forget_gate")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_and_another_does_not(toy):
     again = [mv.memory(toy, PROMPTS, copies=2, causal=False, seed=seed) for seed in (1, 1, 2)]
     first, second, third = (one.number("mlp_forgetting", "all") for one in again)
@@ -138,6 +139,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_does_not(toy):
     assert not [row for row in again[0].rows if row.quantity == "causal_retention"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert", "falcon", "t5", "gemma2", "mixtral"])
 def test_other_families_are_measured_or_say_why_not(name):
     model, _ = family(name)
@@ -201,6 +203,7 @@ def test_the_page_shows_text_as_text_and_hides_it_when_told(cli, tmp_path):
     assert "&lt;" in text
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
     """SPIN.md, D.4: f of MLP writes .94-.99 in layers 4-20, permuted 1.00; embedding retention falls with depth."""

@@ -118,6 +118,7 @@ def test_claims_are_judged_from_the_rows(llama, fitted):
     assert other[h3.claim].verdict == Verdict.vacuous
 
 
+@pytest.mark.slow
 def test_grouping_of_layers_and_whole_controls_change_no_number(mini, plain, monkeypatch):
     monkeypatch.setattr("mechview.spins.layers.fit.AT_ONCE", 1.0)
     alone = fit_spins(mini, documents(), layers=[1], **SMALL)
@@ -127,6 +128,7 @@ def test_grouping_of_layers_and_whole_controls_change_no_number(mini, plain, mon
     assert len(shadowed.rows) > len(alone.rows)
 
 
+@pytest.mark.slow
 def test_training_order_does_not_matter(mini):
     docs = documents(3)
     real = [name for name in FITS if not name.startswith(("Hr", "Mr", "M4", "block: ridge"))]
@@ -138,6 +140,7 @@ def test_training_order_does_not_matter(mini):
         assert value == pytest.approx(values(both, real)[key], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_permuted_heads_change_no_layer_and_carry_their_rows_along():
     docs = documents(4, 40)
     generator = seeded(1)
@@ -159,6 +162,7 @@ def test_permuted_heads_change_no_layer_and_carry_their_rows_along():
             assert second[n, there, quantity, metric] == pytest.approx(value, rel=1e-6, abs=1e-8), quantity
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_from_its_finished_layers(mini, plain, tmp_path, monkeypatch):
     monkeypatch.setattr("mechview.spins.layers.fit.AT_ONCE", 1.0)
     told = []
@@ -177,6 +181,7 @@ def test_an_interrupted_run_goes_on_from_its_finished_layers(mini, plain, tmp_pa
     assert (again.rows, again.weights) == (plain.rows, plain.weights)
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_layers_are_measured_again(mini, plain, tmp_path, monkeypatch):
     monkeypatch.setattr("mechview.spins.layers.fit.AT_ONCE", 1.0)
     told = []
@@ -205,6 +210,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence_before_any_work(mini, t
     assert not told
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_sequences(llama):
     work = work_of(llama, 0, Plan(draws=2), torch.float32)
     held = []
@@ -224,6 +230,7 @@ def _bytes(value) -> int:
     return sum(map(_bytes, vars(value).values())) if dataclasses.is_dataclass(value) else 0
 
 
+@pytest.mark.slow
 def test_a_permuted_model_has_no_structure(toy):
     """Every matrix with its entries in random order: nothing structural may be called informative."""
     found = fit_spins(wholes.permuted(toy, seeded(11)), length=32, train=5, test=4, draws=6, whole=False)
@@ -249,6 +256,7 @@ def test_whole_model_controls_keep_what_they_say(llama):
         assert torch.equal(before[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gptj", "gpt2", "gemma2", "mixtral", "olmo2", "opt"])
 def test_other_families_run_or_leave_out_what_they_do_not_have(name):
     found = fit_spins(family(name)[0], documents(), layers=[1], **SMALL)

@@ -136,6 +136,7 @@ def random():
     return fitted(arrays(seed=9))
 
 
+@pytest.mark.slow
 def test_head_spins_are_found_with_their_weights_and_called_informative(spins):
     found, _ = spins
     row = found.row(ladder.READ, 0)
@@ -153,6 +154,7 @@ def test_head_spins_are_found_with_their_weights_and_called_informative(spins):
     assert found.row(ladder.ANTI, 0).verdict != Verdict.informative
 
 
+@pytest.mark.slow
 def test_a_symmetric_negative_reaction_is_found_and_called_informative(spins):
     found, M = spins
     assert found.row(reaction.REACTION["symmetric"], 0).value == pytest.approx(1.0, abs=1e-4)
@@ -164,6 +166,7 @@ def test_a_symmetric_negative_reaction_is_found_and_called_informative(spins):
     torch.testing.assert_close(spectrum, torch.linalg.eigvalsh(M), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_random_heads_and_a_random_mlp_are_not_called_spins(random):
     for quantity in (
         ladder.H1,
@@ -180,6 +183,7 @@ def test_random_heads_and_a_random_mlp_are_not_called_spins(random):
         assert random.row(quantity, 0).verdict != Verdict.informative, quantity
 
 
+@pytest.mark.slow
 def test_an_energy_gradient_is_found(random):
     """`W_V = W_K`, `W_O = w W_Q^T` without norms: the write is the gradient of the head's own energy."""
     plain = arrays(seed=4)
@@ -197,6 +201,7 @@ def test_an_energy_gradient_is_found(random):
     assert random.row(ladder.H5, 0).value < 0.5
 
 
+@pytest.mark.slow
 def test_a_scalar_onsager_term_is_found():
     eye = torch.eye(D, dtype=torch.float64)
     model = arrays(seed=7, W_in=torch.cat([eye, -eye], 1), W_out=torch.cat([-0.4 * eye, 0.4 * eye]))
@@ -206,6 +211,7 @@ def test_a_scalar_onsager_term_is_found():
     assert found.weights[0][f"{ladder_mlp.M1}|raw"] == pytest.approx([-0.4], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_scalar_couplings_in_the_whole_space_are_found():
     """Heads as wide as the stream with OV a multiple of the identity: H3 exactly."""
     eye = torch.eye(D, dtype=torch.float64)
