@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 import subprocess
 import sys
 
@@ -151,27 +149,16 @@ HOSTILE = ["<b>bold</b>", "a<br>b", "&lt;", "$x$", '<a href="x">y</a>', "</scrip
 
 
 @pytest.mark.page
-def test_labels_are_shown_as_typed(trace, tmp_path):
+def test_labels_are_shown_as_typed(trace, tmp_path, browser):
     """In a browser, with plotly's own script: its tags, entities and formulas mean nothing."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not chromium:
-        pytest.skip("no Chromium: set CHROMIUM or install one")
-    from playwright.sync_api import sync_playwright
-
     tokens = tokens_frame(trace)
     texts = HOSTILE + [f"t{n}" for n in range(len(tokens) - len(HOSTILE))]
     figure = attention_map(attention_frame(mv.attend(trace, heads=[(1, 2)])), tokens.assign(shown=texts))
     figure.update_layout(width=1200, height=1000).write_html(tmp_path / "f.html", include_plotlyjs=True)
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"]
-        )
-        tab = running.new_page()
-        tab.goto((tmp_path / "f.html").as_uri())
-        tab.wait_for_selector(".ytick text")
-        shown = tab.locator(".ytick text").evaluate_all(
-            "all => all.map(t => t.textContent.trim().split(/\\s+\\d+$/)[0])"
-        )
-        assert set(HOSTILE) <= set(shown)
-        assert tab.locator(".ytick a, .ytick tspan").count() == 0
-        running.close()
+    tab = browser.new_page()
+    tab.goto((tmp_path / "f.html").as_uri())
+    tab.wait_for_selector(".ytick text")
+    shown = tab.locator(".ytick text").evaluate_all("all => all.map(t => t.textContent.trim().split(/\\s+\\d+$/)[0])")
+    assert set(HOSTILE) <= set(shown)
+    assert tab.locator(".ytick a, .ytick tspan").count() == 0
+    tab.close()

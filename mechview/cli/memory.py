@@ -14,7 +14,6 @@ from mechview.cli.output import Answer, emit, note, output, say, working
 from mechview.cli.passes import KeepText
 from mechview.errors import UsageError
 from mechview.exports import TABLES, check_output, write_text
-from mechview.models.devices import checked_device
 
 Model = Annotated[
     str,
@@ -75,6 +74,7 @@ def named(model: str, beside: str | None) -> list[str]:
 def opened(spec: str, revision: str | None, dtype: o.Dtype, device: str, offline: bool) -> Any:
     """A transformer or an LSTM, its weights still on disk where that can be."""
     from mechview.cli.asked import open_model
+    from mechview.models.devices import checked_device
     from mechview.recurrent.load import is_lstm, load_lstm
 
     if not is_lstm(spec):

@@ -38,8 +38,8 @@ class Line:
     """Points of one line; `kind` is a class of the style sheet."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Sequence[float | int]
+    y: Sequence[float | int]
     kind: str
 
 
@@ -53,7 +53,12 @@ def _number(value: float | int | str) -> str:
 
 
 def heatmap(
-    values: Sequence[Sequence[float | None]], names: Sequence[str], low: float, middle: float, high: float, about: str
+    values: Sequence[Sequence[float | int | None]],
+    names: Sequence[str],
+    low: float | int,
+    middle: float | int,
+    high: float | int,
+    about: str,
 ) -> Chart:
     """A square map with the names of its rows on the left; columns are the same things."""
     left, cell = 78, max(7, min(26, 620 // max(len(names), 1)))
@@ -82,7 +87,7 @@ def heatmap(
     return Chart(left + len(names) * cell + 8, len(names) * cell + 74, tuple(shapes), about)
 
 
-def _step(value: float, low: float, middle: float, high: float) -> int:
+def _step(value: float | int, low: float | int, middle: float | int, high: float | int) -> int:
     """Class of a colour scale whose middle stands for `middle`."""
     half = STEPS // 2
     share = (value - middle) / (high - middle if value > middle else middle - low)
@@ -90,8 +95,8 @@ def _step(value: float, low: float, middle: float, high: float) -> int:
 
 
 def lines(
-    found: Sequence[Line], about: str, x_name: str, y_name: str, *, log_x: bool = False, top: float | None = None,
-    ticks: Sequence[tuple[float, str]] = (),
+    found: Sequence[Line], about: str, x_name: str, y_name: str, *, log_x: bool = False, top: float | int | None = None,
+    ticks: Sequence[tuple[float | int, str]] = (),
 ) -> Chart:  # fmt: skip
     """Lines on common axes from zero (or the smallest value, if below) up to the largest."""
     width, height, left, bottom = 640, 290 + (40 if ticks else 0), 56, 46 + (40 if ticks else 0)
@@ -106,7 +111,7 @@ def lines(
     y1 = max(top or -math.inf, *(y for _, y in points))
     y1 = y1 if y1 > y0 else y0 + 1
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def at(x: float | int, y: float | int) -> tuple[float | int, float | int]:
         right = (math.log10(x) if log_x else x) - x0
         return left + (width - left - 12) * right / (x1 - x0), 10 + (height - bottom - 10) * (y1 - y) / (y1 - y0)
 
@@ -121,12 +126,19 @@ def lines(
     return Chart(width, height, tuple(shapes), about)
 
 
-def _even(low: float, high: float, count: int = 5) -> list[float]:
+def _even(low: float | int, high: float | int, count: int = 5) -> list[float | int]:
     return [low + (high - low) * n / (count - 1) for n in range(count)]
 
 
 def _axes(
-    left: float, width: float, base: float, y0: float, y1: float, x_name: str, y_name: str, height: float
+    left: float | int,
+    width: float | int,
+    base: float | int,
+    y0: float | int,
+    y1: float | int,
+    x_name: str,
+    y_name: str,
+    height: float | int,
 ) -> list[Shape]:
     found = [shape("line", x1=left, x2=width - 12, y1=base, y2=base, class_="axis")]
     for value in _even(y0, y1, 4):
@@ -138,7 +150,10 @@ def _axes(
 
 
 def _ticks(
-    ticks: Sequence[tuple[float, str]], at: Callable[[float, float], tuple[float, float]], y0: float, turned: bool
+    ticks: Sequence[tuple[float | int, str]],
+    at: Callable[[float | int, float | int], tuple[float | int, float | int]],
+    y0: float | int,
+    turned: bool,
 ) -> list[Shape]:
     found = []
     for value, name in ticks:

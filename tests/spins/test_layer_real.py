@@ -7,7 +7,7 @@ import pytest
 from mechview.spins.layers import balance, energies, ladder, ladder_mlp, maxwell, reaction
 from mechview.spins.layers.fit import fit_spins
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
