@@ -11,7 +11,7 @@ SOLVED: Schema = {
 }
 
 SOLVER_SCHEMAS: dict[str, Schema] = {
-    "spin_models": {
+    "spin_fits": {
         "model": Column("category", "Exact, MeanField, TAP, AdaptiveTAP, SteepestDescent, KineticMeanField, ..."),
         "system": Column("int32", "member of the batch, from 0"),
         "beta": Column("float64", "inverse temperature; NaN where it is not one number"),

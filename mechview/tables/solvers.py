@@ -17,7 +17,7 @@ SCALARS = ("free_energy", "log_partition", "energy", "entropy", "gain")
 
 @frame_of(SpinFit)
 def spin_frame(fit: SpinFit) -> pd.DataFrame:
-    """The `spin_models` table of one fit."""
+    """The `spin_fits` table of one fit."""
     m = fit.magnetisation.detach().double()
     batch, count = m.ndim - 2, int(np.prod(m.shape[:-2], dtype=int))
     axes = {"magnetisation": ("site", "component"), "correlation": ("site", "other_site"), "multiplier": ("site",)}
@@ -33,7 +33,7 @@ def spin_frame(fit: SpinFit) -> pd.DataFrame:
         columns
         | {"model": fit.model, "beta": _beta(fit), "status": fit.status.value, "steps": fit.steps}
         | {"residual": residual[columns["system"].astype(int)]},
-        "spin_models",
+        "spin_fits",
     )
 
 
@@ -60,10 +60,10 @@ def _beta(fit: SpinFit) -> float:
 
 @frame_of(BetaSweep)
 def sweep_frame(sweep: BetaSweep) -> pd.DataFrame:
-    """The `spin_models` table of a sweep, one solved system after the other."""
+    """The `spin_fits` table of a sweep, one solved system after the other."""
     parts = [spin_frame(fit) for fit in sweep.fits]
     columns = {name: np.concatenate([part[name].to_numpy(dtype=object) for part in parts]) for name in parts[0]}
-    return typed(columns, "spin_models")
+    return typed(columns, "spin_fits")
 
 
 @frame_of(Landscape)

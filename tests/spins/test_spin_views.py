@@ -17,7 +17,7 @@ S = mv.spins
 def test_a_fit_as_a_frame_holds_every_number():
     J, h = random_system(3, 2, 0)
     fit = S.solve(S.MeanField(J, h, 0.7))
-    frame = check_schema(fit.frame(), "spin_models")
+    frame = check_schema(fit.frame(), "spin_fits")
     m = frame[frame["quantity"] == "magnetisation"]
     np.testing.assert_array_equal(m["value"].to_numpy().reshape(3, 2), fit.magnetisation.numpy())
     assert float(frame.loc[frame["quantity"] == "free_energy", "value"].item()) == float(fit.free_energy)
@@ -41,7 +41,7 @@ def test_a_sweep_orders_as_it_cools_and_shows_what_did_not_converge():
     J = torch.ones(4, 4, dtype=torch.float64).fill_diagonal_(0)
     sweep = S.beta_sweep(S.MeanField(J, torch.zeros(4, 1, dtype=torch.float64)), [0.2, 0.3, 0.8])
     assert [fit.status for fit in sweep.fits][-1] is S.Status.UNSTABLE
-    frame = check_schema(sweep.frame(), "spin_models")
+    frame = check_schema(sweep.frame(), "spin_fits")
     assert sorted(set(frame["beta"])) == [0.2, 0.3, 0.8]
     assert sweep.figure().data[0].marker.symbol == ("circle", "circle", "circle-open")
     with pytest.raises(UsageError, match="at least one beta"):
