@@ -34,7 +34,7 @@ def _retrieval(found: Any) -> go.Figure:
 
 
 def magnetisation_map(spins: pd.DataFrame, system: int = 0) -> go.Figure:
-    """Mean spins of one system of a `spin_models` frame: sites down, components across."""
+    """Mean spins of one system of a `spin_fits` frame: sites down, components across."""
     rows = only(only(spins, "quantity", "magnetisation"), "system", system)
     wide = rows.pivot(index="site", columns="component", values="value")
     z = wide.to_numpy(dtype=float)
