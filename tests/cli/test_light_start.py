@@ -45,7 +45,10 @@ def test_weights_alone_build_no_module_and_no_bridge():
             "import mechview.models.load as load",
             "def refuse(*_): raise AssertionError('a module was built')",
             "load.load_module = refuse",
-            *(verb(*arguments) for arguments in (["heads"], ["head", "L1H0", "--no-roles"], ["pattern", "1.0"], ["message", "toy"])),
+            *(
+                verb(*arguments)
+                for arguments in (["heads"], ["head", "L1H0", "--no-roles"], ["pattern", "1.0"], ["message", "toy"])
+            ),
         ]
     )
     assert loaded_by(code, ("torch", "transformer_lens", "plotly")) == {"torch"}
