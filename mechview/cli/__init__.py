@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, export, lists, memory, passes, roles, spin, stream, weights, why
+from mechview.cli import changes, export, lists, memory, passes, roles, serve, spin, stream, weights, why
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -70,6 +70,7 @@ for verb in (
     spin.spin,
     memory.memory,
     passes.report,
+    serve.serve,
     export.export,
     lists.schema,
 ):

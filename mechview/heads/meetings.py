@@ -57,18 +57,18 @@ def meetings(
             readers = {kind: readers_at(weights, kind, offset, layer, stack, fold, None, kernel) for kind in kinds}
             yield slice(layer, layer + 1), senders, readers
         return
-    senders, readers = Gathered(weights.shape.layers(source)), {kind: Gathered(count) for kind in kinds}
+    sent, met = Gathered(weights.shape.layers(source)), {kind: Gathered(count) for kind in kinds}
     for layer in range(count):
         attention = weights.attention(layer, stack)
         for kind, ends in _readers(attention, kinds, offset, fold, kernel).items():
-            readers[kind].add(ends, attention.W_Q.dtype)
+            met[kind].add(ends, attention.W_Q.dtype)
         if source == stack:
-            senders.add(_writers(messages(attention, fold), kernel), attention.W_Q.dtype)
+            sent.add(_writers(messages(attention, fold), kernel), attention.W_Q.dtype)
     if source != stack:
         dtype = weights.attention(0, source).W_Q.dtype
         for low in _messages(weights, source, stack, fold):
-            senders.add(_writers(low, kernel), dtype)
-    yield slice(0, count), senders.ends, {kind: one.ends for kind, one in readers.items()}
+            sent.add(_writers(low, kernel), dtype)
+    yield slice(0, count), sent.ends, {kind: one.ends for kind, one in met.items()}
 
 
 def carries(weights: ModelWeights, stack: Stack, fold: bool) -> bool:

@@ -9,7 +9,7 @@ Stable rank: `||M||_F^2 / ||M||_2^2`. Effective rank: `exp(entropy(S / sum S))` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -56,8 +56,8 @@ class HeadRow:
     offset: int | None
     pattern_values: Float[Tensor, "rank"]
     message_values: Float[Tensor, "rank"]
-    pattern_error: float
-    message_error: float
+    pattern_error: float = float("nan")
+    message_error: float = float("nan")
 
     def values(self, side: str) -> Float[Tensor, "rank"]:
         return self.pattern_values if side == "pattern" else self.message_values
@@ -73,6 +73,16 @@ class HeadTable(Result):
     nulls: dict[str, Null]
     folded: bool
     dtype: str
+
+    def with_parity(self, parity: Parity) -> HeadTable:
+        """The table with the errors of a parity check beside its heads."""
+        nan = float("nan")
+        patterns, messages = parity.errors("pattern"), parity.errors("message")
+        rows = (
+            replace(row, pattern_error=patterns.get(row.label, nan), message_error=messages.get(row.label, nan))
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(rows))
 
 
 def head_table(
@@ -109,9 +119,9 @@ def head_table(
         for layer in (n for n in wanted if n < weights.shape.layers(name)):
             factors = layer_factors(weights, layer=layer, fold=fold, stack=name)
             dtype = str(factors[0].output.dtype).removeprefix("torch.")
-            rows += [row for row in layer_rows(factors, offset, parity) if kept is None or (layer, row.head) in kept]
+            rows += [row for row in layer_rows(factors, offset) if kept is None or (layer, row.head) in kept]
     generator = torch.Generator().manual_seed(seed)
-    return HeadTable(
+    table = HeadTable(
         model=getattr(source, "name", "arrays"),
         revision=getattr(source, "revision", None),
         rows=tuple(rows),
@@ -120,21 +130,18 @@ def head_table(
         dtype=dtype,
         manifest=told,
     )
+    return table if parity is None else table.with_parity(parity)
 
 
-def layer_rows(factors: list[HeadFactors], offset: int = 0, parity: Parity | None = None) -> list[HeadRow]:
+def layer_rows(factors: list[HeadFactors], offset: int = 0) -> list[HeadRow]:
     """Rows of one layer; the heads' factors are decomposed in one batch."""
     at = offset if factors[0].needs_offset else None
     patterns, messages = [f.pattern(at) for f in factors], [f.message for f in factors]
     S_pattern, S_message = stacked(patterns).singular_values(), stacked(messages).singular_values()
-    errors = {side: parity.errors(side) if parity else {} for side in ("pattern", "message")}
     return [
-        HeadRow(
-            f.label, f.layer, f.head, f.kv_head, f.stack, at, S_pattern[n], S_message[n],
-            errors["pattern"].get(f.label, float("nan")), errors["message"].get(f.label, float("nan")),
-        )
+        HeadRow(f.label, f.layer, f.head, f.kv_head, f.stack, at, S_pattern[n], S_message[n])
         for n, f in enumerate(factors)
-    ]  # fmt: skip
+    ]
 
 
 def stacked(factors: list[LowRank]) -> LowRank:

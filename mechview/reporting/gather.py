@@ -62,9 +62,20 @@ class Gathered:
     remarks: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Known:
+    """What no prompt changes: the head table, scores, lines of roles by label, and what is said of them."""
+
+    table: Any
+    scores: pd.DataFrame | None
+    roles: dict[str, str]
+    said: tuple[str, ...]
+
+
 def gather(
-    model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any
-) -> Gathered:
+    model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any,
+    known: Known | None = None,
+) -> Gathered:  # fmt: skip
     """Run the model on the prompts and collect frames.
 
     Args:
@@ -72,33 +83,42 @@ def gather(
         choice: `layers` and `heads`, None for all.
         settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
             `thresholds`: a table of roles of the user's.
+        known: what `know` found with the same choice and settings, for who shows one prompt after another.
     """
     from mechview.checks import parity, worst_of
-    from mechview.heads.labels import head_pairs
-    from mechview.heads.table import head_table
     from mechview.models.limits import limits
     from mechview.tables import heads_frame, svd_frame
 
     prompts = [prompts] if isinstance(prompts, str) else prompts
     traces, remarks = _traces(model, prompts, settings["bos"])
     found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
-    pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
-    table = head_table(
-        model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
-    )  # fmt: skip
-    scores, lines, said = _roles(model, bool(traces), {row.label for row in table.rows}, settings)
+    known = known or know(model, choice, settings, bool(traces))
+    table = known.table if found is None else known.table.with_parity(found)
     views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
     return Gathered(
         manifest=_manifest(model, prompts, choice, settings, table, run),
         heads=heads_frame(table),
         svd=svd_frame(table),
         parity=None if found is None else found.frame(),
-        scores=scores,
-        roles=lines,
+        scores=known.scores,
+        roles=known.roles,
         prompts=views,
         limits=limits(model.weights),
-        remarks=tuple(remarks + said + _left_out(model.shape, table)),
+        remarks=(*remarks, *known.said, *_left_out(model.shape, table)),
     )
+
+
+def know(model: Any, choice: dict[str, Any], settings: dict[str, Any], run: bool) -> Known:
+    """What no prompt changes; roles only where the model can be run."""
+    from mechview.heads.labels import head_pairs
+    from mechview.heads.table import head_table
+
+    pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
+    table = head_table(
+        model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], seed=SEED
+    )
+    scores, lines, said = _roles(model, run, {row.label for row in table.rows}, settings)
+    return Known(table, scores, lines, tuple(said))
 
 
 def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[Any], list[str]]:
