@@ -26,8 +26,8 @@ from mechview.residual.compare_rows import Comparison, Question
 from mechview.residual.compare_sets import Item, compare_sets
 from mechview.residual.compare_traces import compare_positions as _positions
 from mechview.residual.compare_traces import compare_traces
+from mechview.residual.grains import Grain
 from mechview.residual.readout import Target
-from mechview.residual.rows import Grain
 
 Side = Trace | Opened | Prompt | Sequence[Item]
 

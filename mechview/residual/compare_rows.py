@@ -26,8 +26,8 @@ from mechview.models.trace import Trace
 from mechview.models.tracing import Bos, Prompt, trace
 from mechview.models.weights import ModelWeights, Stack
 from mechview.residual.align import Alignment
+from mechview.residual.grains import GRAINS, Grain
 from mechview.residual.readout import Target
-from mechview.residual.rows import GRAINS, Grain
 from mechview.results import Result
 
 NAME = re.compile(r"(?:([EX])\.)?L(\d+)(?:H(\d+))?(?:[.~<]|$)")

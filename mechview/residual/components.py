@@ -7,11 +7,9 @@ whole layer is what it adds to the stream, biases included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -123,11 +121,3 @@ def metric_of(trace: Trace, target: Target, against: Target | None, position: in
         raise UsageError("this model has no unembedding: there is no logit to measure")
     weight = vocabulary_weights(trace, target, against, trace.tokenizer)
     return Metric(trace, direction_name(target, against), weight, position % length)
-
-
-def mean_values(traces: Sequence[Trace], part: Component, length: int, per_position: bool) -> Tensor:
-    """The component's value averaged over prompts, and over positions unless these are kept apart."""
-    values = [value_of(trace, part) for trace in traces]
-    if per_position:
-        return torch.stack(values).mean(0)
-    return torch.cat(values).mean(0, keepdim=True).expand(length, -1)

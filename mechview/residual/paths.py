@@ -29,7 +29,7 @@ from mechview.models.tracing import Bos, Prompt
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.components import Component, Named, component, components_of, metric_of, value_of
 from mechview.residual.donors import check_same_length
-from mechview.residual.patching import Patch, Patching, check_contrast, patch_row
+from mechview.residual.patching import SAME, Patch, Patching, check_contrast, patch_row, put_back_error
 from mechview.residual.readout import Target
 from mechview.residual.rows import mlp_added, values_of
 
@@ -68,7 +68,8 @@ def path_patch(
 
     Returns:
         One row a sender: `change = metric - metric(clean)`, `normalised = change / (metric(clean) - metric(corrupted))`.
-        `error` is of the receiver's clean `z` rebuilt from weights, against the model's own.
+        `error` is of the receiver's clean `z` rebuilt from weights, against the model's own, or of the metric with
+        that `z` put back, whichever is larger.
 
     Raises:
         HeadError: no such head. UsageError: no direct path from a sender to the receiver's input.
@@ -79,14 +80,15 @@ def path_patch(
     check_same_length(*runs)
     metric = metric_of(runs[0], target, against, position)
     both = metric.of(runs[0]), metric.of(runs[1])
-    check_contrast(*both)
+    same = check_contrast(runs, both)
     own = value_of(runs[0], goal)
     before, after = received(runs[0], runs[1], senders, goal, side)
     patches = [
         Patch(part.name, part.stack, part.layer, part.head, Replacement(goal.place, own + move.to(own), goal.head))
         for part, move in zip(senders, after - before, strict=True)
     ]
-    values = changed_passes(model, runs[0], [[each.put] for each in patches], metric, batch_size=batch_size).tolist()
+    puts = [[Replacement(goal.place, own, goal.head)], *([each.put] for each in patches)]
+    null, *values = changed_passes(model, runs[0], puts, metric, batch_size=1 if same else batch_size).tolist()
     name = f"{goal.name}.{side}"
     rows = [patch_row(each, value, both, both[0], name) for each, value in zip(patches, values, strict=True)]
     return Patching(
@@ -94,10 +96,11 @@ def path_patch(
         what="path",
         clean=both[0],
         corrupted=both[1],
-        error=relative(before, own.expand_as(before)),
+        error=max(relative(before, own.expand_as(before)), put_back_error(null, both, both[0])),
         metric=metric.name,
         position=metric.position,
-        direction=ALONG_A_PATH,
+        direction=f"{SAME}{ALONG_A_PATH}" if same else ALONG_A_PATH,
+        identical=same,
         model=model.name,
         revision=model.source.revision,
     )
