@@ -80,7 +80,7 @@ def patch(
 def _whole(pair: Any, what: str, positions: Any, given: dict[str, Any]) -> Any:
     from mechview.residual.patching import patch as patch_in
 
-    return patch_in(*pair, what, positions, **given)
+    return patch_in(*pair, what=what, positions=positions, **given)
 
 
 def _along(pair: Any, path: dict[str, Any], given: dict[str, Any]) -> Any:

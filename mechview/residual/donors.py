@@ -57,11 +57,10 @@ class Donors:
         """
         if self.lengths is not None:
             check_lengths(lengths_of(base), self.lengths)
-        if self.method == "resample":
-            for other in passes(self.model, self.prompts, self.decoder, self.bos):  # type: ignore[arg-type]
-                yield partial(value_of, other)
-        else:
-            yield lambda part: self._constant(part, value_of(base, part))
+        if self.method != "resample":
+            return iter([lambda part: self._constant(part, value_of(base, part))])
+        others = passes(self.model, self.prompts, self.decoder, self.bos)  # type: ignore[arg-type]
+        return map(partial(partial, value_of), others)  # unlike a loop, a map keeps nothing of what it gave
 
     def _constant(self, part: Component, own: Float[Tensor, "pos _width"]) -> Float[Tensor, "pos _width"]:
         return torch.zeros_like(own) if self.method == "zero" else self.means[part.name].to(own).expand_as(own)
@@ -105,12 +104,16 @@ def _means(model: Model, donors: Iterator[Trace], per_position: bool = False) ->
     parts = components_of(model.shape, EVERY)
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    for seen in donors:
+
+    def add(seen: Trace) -> None:
         for part in parts:
             value = value_of(seen, part).double()
             summed = value if per_position else value.sum(0)
             sums[part.name] = sums[part.name] + summed if part.name in sums else summed
             counts[part.name] = counts.get(part.name, 0) + (1 if per_position else len(value))
+
+    for _ in map(add, donors):
+        pass  # a map lets go of each pass before the next begins
     return {name: total / counts[name] for name, total in sums.items()}
 
 

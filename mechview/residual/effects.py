@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -137,7 +138,8 @@ def effects(
     counted, notes = _weighing(base, target, against, metric)
     clean = metric.of(base)
     null = changed_passes(model, base, [put_back(base, model.shape)], metric)
-    kept = [_exchanged(model, base, counted, metric, places, values, batch_size) for values in donors.rounds(base)]
+    exchange = partial(_exchanged, model, base, counted, metric, places, batch_size)
+    kept = list(map(exchange, donors.rounds(base)))  # a map lets go of one donor before the next is run
     direct, total = torch.tensor(kept, dtype=torch.float64).mean(0).unbind(0)
     found = [_row(*each) for each in zip(parts, direct.tolist(), (clean - total).tolist(), strict=True)]
     size = max(abs(clean), *(abs(row.total) for row in found), 1e-30)
@@ -168,7 +170,7 @@ def _row(part: Component, direct: float, total: float) -> EffectRow:
 
 def _exchanged(
     model: Model, base: Trace, weighing: Weighing | None, metric: Metric,
-    places: Sequence[tuple[Component, tuple[int, ...] | None]], values: Values, batch_size: int,
+    places: Sequence[tuple[Component, tuple[int, ...] | None]], batch_size: int, values: Values,
 ) -> tuple[list[float], list[float]]:  # fmt: skip
     """Direct effect of each component, and the metric without it, when it is given these values."""
     puts = [Replacement(part.place, values(part), part.head, at) for part, at in places]
