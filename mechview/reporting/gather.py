@@ -74,7 +74,6 @@ def gather(
             `thresholds`: a table of roles of the user's.
     """
     from mechview.checks import parity, worst_of
-    from mechview.heads.labels import head_pairs
     from mechview.heads.table import head_table
     from mechview.models.limits import limits
     from mechview.tables import heads_frame, svd_frame
@@ -82,9 +81,8 @@ def gather(
     prompts = [prompts] if isinstance(prompts, str) else prompts
     traces, remarks = _traces(model, prompts, settings["bos"])
     found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
-    pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
     table = head_table(
-        model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
+        model, layers=choice["layers"], heads=choice["heads"], fold=settings["fold"], offset=settings["offset"], parity=found, seed=SEED
     )  # fmt: skip
     scores, lines, said = _roles(model, bool(traces), {row.label for row in table.rows}, settings)
     views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
