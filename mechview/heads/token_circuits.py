@@ -24,6 +24,7 @@ from mechview.factors import HeadFactors, factor_head, head_label, homogeneous
 from mechview.heads.circuits import Pairs, Sweep, Thin, best_columns, diagonal_share, random_turn, sampled_ranks, sweep
 from mechview.heads.labels import placed_heads
 from mechview.heads.vocabulary import Reading, Rows, check_unembedding, kept_ids, key_rows, query_rows, unembedding
+from mechview.models.reader import check_layer
 from mechview.models.scores import head_scale, project
 from mechview.models.weights import AttentionWeights, HasWeights, HeadNorm, ModelWeights, Stack, weights_of
 from mechview.results import Result
