@@ -13,7 +13,7 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import compare_text, effects_text
 from mechview.cli.dry import show_cost, show_set_cost
-from mechview.cli.output import Answer, Output, emit, output, working
+from mechview.cli.output import DRAWN, Answer, Output, emit, output, working
 from mechview.cli.sets import effect_set_text, told_left_out
 from mechview.cli.stream import Against, Grain, Position, Target, Top, token_list
 from mechview.errors import UsageError
@@ -55,7 +55,7 @@ def compare(
     """
     from mechview.residual.compare import compare as compare_sides
 
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     asked: dict[str, Any] = dict(
         by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
     )
@@ -88,7 +88,16 @@ def compare(
         offset=offset, fold=fold, positions=positions, adapter=adapter and str(adapter), prompts=prompts and str(prompts),
         **chance,
     )  # fmt: skip
-    emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
+    emit(
+        Answer(
+            "compare",
+            found.frame,
+            lambda: compare_text(found, top),
+            lambda: manifest(opened, run, **told),
+            figure=found.figure,
+        ),
+        to,
+    )
     return max((told_left_out(one, quiet) for one in read), default=0)
 
 
@@ -144,7 +153,7 @@ def ablate(
     from mechview.residual.effect_sets import effects_over
     from mechview.residual.effects import effects
 
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     if prompts is not None and not (prompt or ids):
         asked = dict(method=method, by=by, position=position, bos=bos.value, draws=draws, seed=seed)
         opening = Opening(model, revision, offline, device, dtype, chat, bos)
@@ -161,7 +170,16 @@ def ablate(
             bos=bos.value,
         )  # fmt: skip
     told: dict[str, Any] = dict(verb="ablate", target=target, against=against, position=position, method=method, by=by)
-    emit(Answer("effects", found.frame, lambda: effects_text(found, top), lambda: manifest(opened, run, **told)), to)
+    emit(
+        Answer(
+            "effects",
+            found.frame,
+            lambda: effects_text(found, top),
+            lambda: manifest(opened, run, **told),
+            figure=found.figure,
+        ),
+        to,
+    )
     return 0
 
 
@@ -191,7 +209,7 @@ def over_a_set(
         found = measure(opened, read.cases, token_list(target), token_list(against), **asked)
     told: dict[str, Any] = dict(verb=verb, prompts=str(prompts), target=target, against=against) | asked
     text = lambda: effect_set_text(found, top)  # noqa: E731
-    emit(Answer("effect_sets", found.frame, text, lambda: manifest(opened, run, **told)), to)
+    emit(Answer("effect_sets", found.frame, text, lambda: manifest(opened, run, **told), figure=found.figure), to)
     return told_left_out(read, to.quiet)
 
 

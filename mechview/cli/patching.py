@@ -11,7 +11,7 @@ from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import patching_text
 from mechview.cli.changes import Draws, Opening, needed, one_prompt, over_a_set
 from mechview.cli.dry import show_cost
-from mechview.cli.output import Answer, emit, output, working
+from mechview.cli.output import DRAWN, Answer, emit, output, working
 from mechview.cli.stream import Against, Position, Target, Top, token_list
 from mechview.errors import UsageError
 from mechview.manifest import manifest
@@ -47,7 +47,7 @@ def patch(
     """
     from mechview.residual.effect_sets import patch_over
 
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     path = path_of(receiver, sender, what, positions)
     if prompts is not None:
         if prompt or corrupted is not None or path or positions is not None:
@@ -73,7 +73,16 @@ def patch(
         verb="patch", target=target, against=against, position=position, what=found.what, positions=positions, receiver=receiver,
         sender=sender,
     )  # fmt: skip
-    emit(Answer("patching", found.frame, lambda: patching_text(found, top), lambda: manifest(opened, run, **told)), to)
+    emit(
+        Answer(
+            "patching",
+            found.frame,
+            lambda: patching_text(found, top),
+            lambda: manifest(opened, run, **told),
+            figure=found.figure,
+        ),
+        to,
+    )
     return 0
 
 

@@ -9,7 +9,7 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.dry import show_cost
-from mechview.cli.output import Answer, emit, output, working
+from mechview.cli.output import DRAWN, Answer, emit, output, working
 from mechview.cli.resid import Asked, found_by
 from mechview.cli.stream_text import growth_text, lens_changes_text, lens_text, resid_text
 from mechview.errors import UsageError
@@ -78,7 +78,7 @@ def resid(
     """
     asked = Asked(target, against, position, direction, read, by, neurons, point, freeze, fold, growth, writes)
     asked.check()
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         texts = Texts(prompt, None, ids, chat, bos)
@@ -98,7 +98,16 @@ def resid(
         found = found_by(asked, opened, traced(opened, texts), token_list(target), token_list(against))
     told = {"verb": "resid", "bos": bos.value} | vars(asked) | _done(found)
     text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
-    emit(Answer("depth" if growth else "contrib", found.frame, text, lambda: manifest(opened, run, **told)), to)
+    emit(
+        Answer(
+            "depth" if growth else "contrib",
+            found.frame,
+            text,
+            lambda: manifest(opened, run, **told),
+            figure=found.figure,
+        ),
+        to,
+    )
     return 0
 
 
@@ -125,7 +134,7 @@ def lens(
     unused = {"--against": against, "--by": by, "--neurons": neurons}
     if not changes and (name := next((name for name, value in unused.items() if value is not None), None)):
         raise UsageError(f"{name} needs --changes: a reading of the lens is of the whole stream")
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
         texts = Texts(prompt, None, ids, chat, bos)
@@ -136,7 +145,16 @@ def lens(
     told: dict[str, Any] = dict(verb="lens", target=target, position=position, bos=bos.value, changes=changes)
     told |= dict(against=against, by=found.by, neurons=found.neurons) if changes else {}
     text = lambda: lens_changes_text(found, top) if changes else lens_text(found, position)  # noqa: E731
-    emit(Answer("lens_changes" if changes else "lens", found.frame, text, lambda: manifest(opened, run, **told)), to)
+    emit(
+        Answer(
+            "lens_changes" if changes else "lens",
+            found.frame,
+            text,
+            lambda: manifest(opened, run, **told),
+            figure=found.figure,
+        ),
+        to,
+    )
     return 0
 
 

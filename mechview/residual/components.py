@@ -7,6 +7,7 @@ whole layer is what it adds to the stream, biases included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
