@@ -63,7 +63,7 @@ def compare(
     _check_sides(a, b, model, positions, adapter, sets, paired)
     if model is not None and (prompt or prompts is not None or revision_b is not None):
         raise UsageError("with --model A and B are the prompts: leave out -p, --prompts and --revision-b")
-    b = b or a
+    b = a if b is None else b  # an empty prompt is not a missing one
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)

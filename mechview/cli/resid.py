@@ -67,7 +67,7 @@ class Asked:
         if self.point in (None, "final"):
             return "final"
         layer, _, at = str(self.point).removeprefix("L").partition(".")
-        if not layer.isdecimal():
+        if not layer.isdecimal() or at not in ("pre", "mid", "post"):
             raise UsageError(f"--point {self.point} is not a place; use final, L1.pre, L1.mid or L1.post")
         return int(layer), at
 

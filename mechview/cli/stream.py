@@ -190,4 +190,4 @@ def token_list(given: list[str] | None) -> list[str | int] | None:
     """Tokens as typed; `#12` is a token id."""
     if given is None:
         return None
-    return [int(text[1:]) if text.startswith("#") and text[1:].isdigit() else text for text in given]
+    return [int(text[1:]) if text.startswith("#") and text[1:].isdecimal() else text for text in given]
