@@ -13,7 +13,7 @@ from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import compare_text, effects_text
 from mechview.cli.dry import show_cost, show_set_cost
-from mechview.cli.output import DRAWN, Answer, Output, emit, output, working
+from mechview.cli.output import DRAWN, Output, emit, of_result, output, working
 from mechview.cli.sets import effect_set_text, told_left_out
 from mechview.cli.stream import Against, Grain, Position, Target, Top, token_list
 from mechview.errors import UsageError
@@ -89,13 +89,7 @@ def compare(
         **chance,
     )  # fmt: skip
     emit(
-        Answer(
-            "compare",
-            found.frame,
-            lambda: compare_text(found, top),
-            lambda: manifest(opened, run, **told),
-            figure=found.figure,
-        ),
+        of_result("compare", found, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)),
         to,
     )
     return max((told_left_out(one, quiet) for one in read), default=0)
@@ -171,13 +165,7 @@ def ablate(
         )  # fmt: skip
     told: dict[str, Any] = dict(verb="ablate", target=target, against=against, position=position, method=method, by=by)
     emit(
-        Answer(
-            "effects",
-            found.frame,
-            lambda: effects_text(found, top),
-            lambda: manifest(opened, run, **told),
-            figure=found.figure,
-        ),
+        of_result("effects", found, lambda: effects_text(found, top), lambda: manifest(opened, run, **told)),
         to,
     )
     return 0
@@ -209,7 +197,7 @@ def over_a_set(
         found = measure(opened, read.cases, token_list(target), token_list(against), **asked)
     told: dict[str, Any] = dict(verb=verb, prompts=str(prompts), target=target, against=against) | asked
     text = lambda: effect_set_text(found, top)  # noqa: E731
-    emit(Answer("effect_sets", found.frame, text, lambda: manifest(opened, run, **told), figure=found.figure), to)
+    emit(of_result("effect_sets", found, text, lambda: manifest(opened, run, **told)), to)
     return told_left_out(read, to.quiet)
 
 

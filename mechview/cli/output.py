@@ -72,6 +72,11 @@ class Answer:
     figure: Callable[[], Any] | None = None
 
 
+def of_result(table: str, found: Any, text: Callable[[], str], about: Callable[[], Mapping[str, Any]]) -> Answer:
+    """A result with a frame and a figure, ready to be shown."""
+    return Answer(table, found.frame, text, about, figure=found.figure)
+
+
 def emit(answer: Answer, to: Output) -> None:
     if to.kind is None:
         return say(answer.text())

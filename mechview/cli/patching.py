@@ -11,7 +11,7 @@ from mechview.cli.asked import Texts, open_model
 from mechview.cli.change_text import patching_text
 from mechview.cli.changes import Draws, Opening, needed, one_prompt, over_a_set
 from mechview.cli.dry import show_cost
-from mechview.cli.output import DRAWN, Answer, emit, output, working
+from mechview.cli.output import DRAWN, emit, of_result, output, working
 from mechview.cli.stream import Against, Position, Target, Top, token_list
 from mechview.errors import UsageError
 from mechview.manifest import manifest
@@ -74,13 +74,7 @@ def patch(
         sender=sender,
     )  # fmt: skip
     emit(
-        Answer(
-            "patching",
-            found.frame,
-            lambda: patching_text(found, top),
-            lambda: manifest(opened, run, **told),
-            figure=found.figure,
-        ),
+        of_result("patching", found, lambda: patching_text(found, top), lambda: manifest(opened, run, **told)),
         to,
     )
     return 0

@@ -9,7 +9,7 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
 from mechview.cli.dry import show_cost
-from mechview.cli.output import DRAWN, Answer, emit, output, working
+from mechview.cli.output import DRAWN, emit, of_result, output, working
 from mechview.cli.resid import Asked, found_by
 from mechview.cli.stream_text import growth_text, lens_changes_text, lens_text, resid_text
 from mechview.errors import UsageError
@@ -99,13 +99,7 @@ def resid(
     told = {"verb": "resid", "bos": bos.value} | vars(asked) | _done(found)
     text = lambda: growth_text(found) if growth else resid_text(found, top)  # noqa: E731
     emit(
-        Answer(
-            "depth" if growth else "contrib",
-            found.frame,
-            text,
-            lambda: manifest(opened, run, **told),
-            figure=found.figure,
-        ),
+        of_result("depth" if growth else "contrib", found, text, lambda: manifest(opened, run, **told)),
         to,
     )
     return 0
@@ -146,13 +140,7 @@ def lens(
     told |= dict(against=against, by=found.by, neurons=found.neurons) if changes else {}
     text = lambda: lens_changes_text(found, top) if changes else lens_text(found, position)  # noqa: E731
     emit(
-        Answer(
-            "lens_changes" if changes else "lens",
-            found.frame,
-            text,
-            lambda: manifest(opened, run, **told),
-            figure=found.figure,
-        ),
+        of_result("lens_changes" if changes else "lens", found, text, lambda: manifest(opened, run, **told)),
         to,
     )
     return 0

@@ -9,7 +9,7 @@ import typer
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model, which_head
 from mechview.cli.dry import show_cost
-from mechview.cli.output import DRAWN, Answer, emit, output, working
+from mechview.cli.output import DRAWN, emit, of_result, output, working
 from mechview.cli.show import table
 from mechview.cli.stream import Grain, Neurons, Top, asked_for, traced
 from mechview.cli.stream_text import grain_text
@@ -55,7 +55,7 @@ def why(
         verb="why", head=str(name), query=query, key=at, by=by, neurons=found.neurons, bos=bos.value
     )
     text = lambda: why_text(found, seen.tokens_of(name.stack or seen.stack)[0], float(weights[found.key]), top)  # noqa: E731
-    emit(Answer("score_ledger", found.frame, text, lambda: manifest(opened, run, **told), figure=found.figure), to)
+    emit(of_result("score_ledger", found, text, lambda: manifest(opened, run, **told)), to)
     return 0
 
 
