@@ -42,7 +42,7 @@ def compare(
     target: Target | None = None,
     against: Target | None = None,
     direction: Float[Tensor, "d_model"] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     paired: bool | None = None,
     offset: int = 0,
     fold: bool = True,
@@ -105,8 +105,8 @@ def _compared(
 
 def compare_positions(
     trace: Trace,
-    a: int,
-    b: int,
+    a: int | Any,
+    b: int | Any,
     *,
     by: Grain = "head",
     target: Target | None = None,

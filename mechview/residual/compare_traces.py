@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -82,7 +83,7 @@ def compare_traces(a: Trace, b: Trace, question: Question) -> Comparison:
     )  # fmt: skip
 
 
-def compare_positions(trace: Trace, a: int, b: int, question: Question) -> Comparison:
+def compare_positions(trace: Trace, a: int | Any, b: int | Any, question: Question) -> Comparison:
     """Two positions of one prompt."""
     a, b = position_in(trace, a), position_in(trace, b)
     pair = Pair(a, b, "same" if a == b else "asked")

@@ -24,6 +24,7 @@ from mechview.models.tracing import Bos, Prompt, decoder_ids, encode
 from mechview.models.weights import Stack
 from mechview.reprs import short_repr
 from mechview.residual.components import Component, Kind, components_of, value_of
+from mechview.residual.places import checked_position
 
 METHODS = ("zero", "mean", "resample")
 EVERY: tuple[Kind, ...] = ("head", "attention", "mlp")
@@ -129,7 +130,7 @@ def _one_length(
     return found[0]
 
 
-def checked_positions(positions: Sequence[int] | None, base: Trace, stack: Stack) -> tuple[int, ...] | None:
+def checked_positions(positions: Sequence[Any] | None, base: Trace, stack: Stack) -> tuple[int, ...] | None:
     """Positions of a stack's own tokens counted from 0.
 
     Raises:
@@ -138,10 +139,7 @@ def checked_positions(positions: Sequence[int] | None, base: Trace, stack: Stack
     if positions is None:
         return None
     length = len(base.tokens_of(stack)[0])
-    outside = next((n for n in positions if not -length <= n < length), None)
-    if outside is not None:
-        raise UsageError(f"position {outside} does not exist: the prompt has positions 0 to {length - 1}")
-    return tuple(n % length for n in positions)
+    return tuple(checked_position(n, length) for n in positions)
 
 
 def lengths_of(trace: Trace) -> tuple[int, int]:

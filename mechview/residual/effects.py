@@ -93,12 +93,12 @@ class Effects(Result):
 
 
 def effects(
-    model: Model,
+    model: Model | Any,
     prompt: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     components: Sequence[Named] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     method: str = "zero",
     prompts: Sequence[Prompt] | Donors | None = None,
     by: str = "head",

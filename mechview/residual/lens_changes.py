@@ -24,6 +24,7 @@ from mechview.models.trace import Trace, as_trace
 from mechview.residual.embeddings import embed_steps
 from mechview.residual.grains import Grain, Split, split_of
 from mechview.residual.lens import points_of
+from mechview.residual.places import checked_position
 from mechview.residual.readout import (
     Direction,
     Target,
@@ -34,7 +35,6 @@ from mechview.residual.readout import (
     target_weights,
 )
 from mechview.residual.rows import Step, Transport, block_steps, middle_steps, mlp_steps
-from mechview.residual.shares import checked_position
 from mechview.results import Result, check_count
 
 RESCALING = "rescaling"

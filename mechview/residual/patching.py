@@ -101,15 +101,15 @@ class Patch:
 
 
 def patch(
-    model: Model,
+    model: Model | Any,
     clean: Prompt,
     corrupted: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     what: str = "heads",
     positions: Where = None,
     *,
-    position: int = -1,
+    position: int | Any = -1,
     decoder: Prompt | None = None,
     bos: Bos = "auto",
     batch_size: int = BATCH,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -43,15 +43,15 @@ ALONG_A_PATH = (
 
 
 def path_patch(
-    model: Model,
+    model: Model | Any,
     clean: Prompt,
     corrupted: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     *,
-    receiver: tuple[int, int, str] | tuple[str, str],
+    receiver: tuple[int, int, str] | tuple[str, str] | Any,
     sender: Named | list[Named] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     decoder: Prompt | None = None,
     bos: Bos = "auto",
     batch_size: int = BATCH,
@@ -194,7 +194,13 @@ def reads_encoder(receiver: Component, side: str) -> bool:
     return receiver.stack == "cross" and side != "q"
 
 
-def _receiver(model: Model, receiver: tuple[int, int, str] | tuple[str, str]) -> tuple[Component, str]:
+def _receiver(model: Model, receiver: tuple[int, int, str] | tuple[str, str] | Any) -> tuple[Component, str]:
+    if (
+        not isinstance(receiver, tuple)
+        or len(receiver) not in (2, 3)
+        or (len(receiver) == 2) != isinstance(receiver[0], str)
+    ):
+        raise UsageError(f'receiver={receiver!r} is no input of a head; give (1, 0, "k") or ("L1H0", "k")')
     named, side = receiver[:-1], receiver[-1]
     if side not in SIDES:
         raise UsageError(f"{side!r} is not an input of a head; choose q, k or v")
@@ -215,6 +221,8 @@ def _senders(model: Model, sender: Named | list[Named] | None, goal: Component, 
             raise UsageError(f"no head comes before the {side} input of {goal.name}")
         return found
     found = [_head(model, named) for named in (sender if isinstance(sender, list) else [sender])]
+    if not found:
+        raise UsageError("there are no senders: name a head, or leave sender= out for all")
     for part in found:
         if not has_path(part, goal, side):
             raise UsageError(f"there is no direct path from {part.name} to the {side} input of {goal.name}")

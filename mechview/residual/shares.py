@@ -24,6 +24,7 @@ from mechview.models.trace import Trace, as_added, as_trace
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.embeddings import embed_steps
 from mechview.residual.grains import Grain, Split, split_of
+from mechview.residual.places import checked_position
 from mechview.residual.readout import (
     Direction,
     Target,
@@ -263,12 +264,3 @@ def _total(trace: Trace, goal: Direction, target: Target | None, against: Target
         return float(trace.stream_final[0].double() @ goal.vectors[0])
     ids, signs = target_weights(target, against, tokenizer, trace.weights.shape.d_vocab)
     return float(before_cap(trace.logits[0, ids], trace.weights.ends()) @ signs.to(trace.logits.device))
-
-
-def checked_position(position: Any, length: int) -> int:
-    """A position counted from the start, if the prompt has it."""
-    if isinstance(position, bool) or not isinstance(position, int):
-        raise UsageError(f"position={position!r} is not a whole number")
-    if not -length <= position < length:
-        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
-    return position % length
