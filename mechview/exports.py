@@ -22,6 +22,7 @@ from mechview.errors import OutputError
 LONGEST_NAME = 200  # of 255 bytes; a temporary name beside it must fit too
 TABLES = ("json", "csv", "parquet", "md", "tex")
 FACTORS = ("safetensors", "npz")
+PICTURES = ("png", "svg", "pdf", "html")
 
 
 def check_output(path: Path, force: bool = False) -> Path:
@@ -97,7 +98,7 @@ def format_of(path: Path | None, asked: str | None, allowed: tuple[str, ...]) ->
         OutputError: it is none of `allowed`, or the two contradict each other.
     """
     suffix = path.suffix.removeprefix(".").lower() if path else ""
-    if asked and suffix in (*TABLES, *FACTORS) and suffix != asked:
+    if asked and suffix in (*TABLES, *FACTORS, *PICTURES) and suffix != asked:
         raise OutputError(f"{path} is named as {suffix}, but {asked} was asked for")
     found = asked or suffix
     if found not in allowed:

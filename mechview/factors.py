@@ -10,7 +10,7 @@ stay in float64. Elhage et al. 2021 (QK and OV circuits); offset = q_pos - k_pos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -33,13 +33,14 @@ from mechview.models.weights import (
     Stack,
     weights_of,
 )
+from mechview.results import Result
 
 FAR = 2**31 - 1
 HALF = (torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
-class HeadFactors:
+@dataclass(frozen=True, repr=False)
+class HeadFactors(Result):
     """One head's maps, last row of `query`, `key` and `value` being the bias.
 
     `query` and `key` stop before the query/key norm; its gain enters the pattern, its scale depends on
@@ -60,6 +61,8 @@ class HeadFactors:
     query_gain: Float[Tensor, "d_head d_head"] | None = None
     key_gain: Float[Tensor, "d_head d_head"] | None = None
     rotary: Rotary | None = None
+    model: str = ""
+    revision: str | None = None
 
     def pattern(self, offset: int | None = None, length: int | None = None) -> LowRank:
         """The pattern map `[d_model, d_model]`, at `offset = q_pos - k_pos` for a rotary head.
@@ -128,9 +131,10 @@ def head_factors(
         fold: fold the norms around the layer into the maps (see the module's text).
         stack: `decoder`, `encoder` or `cross`; models with one stack ignore it.
     """
-    weights = weights_of(weights)
+    source, weights = getattr(weights, "source", None), weights_of(weights)
     stack = check_head(weights.shape, layer, head, stack)
-    return factor_head(weights.attention(layer, stack), head, fold, len(weights.shape.stacks) > 1)
+    found = factor_head(weights.attention(layer, stack), head, fold, len(weights.shape.stacks) > 1)
+    return replace(found, model=getattr(source, "name", "arrays"), revision=getattr(source, "revision", None))
 
 
 def check_offset(offset: object) -> None:

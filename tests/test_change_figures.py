@@ -102,3 +102,88 @@ def test_a_comparison_says_how_it_was_made(toy, prompts, models):
     table = mv.head_table(toy)
     assert table.manifest["sides"][0]["weights_sha256"] == digests[1]
     assert table.manifest["arguments"]["fold"] is True
+
+
+def test_patching_at_each_position_is_a_map_and_the_null_draws_its_zeros(toy):
+    clean, other = "the man and the woman and the", "the man and the king and the"
+    found = mv.patch(toy, clean, other, " woman", what="stream")
+    [heat] = found.figure().data
+    at = {(row.component, row.patched_position): row.normalised for row in found.rows}
+    for y, name in enumerate(heat.y):
+        assert list(heat.z[y]) == pytest.approx([at[name, x] for x in heat.x], abs=1e-9)
+    path = mv.path_patch(toy, clean, other, " woman", receiver=(1, 1, "k")).figure()
+    assert "L1H1.k" in path.layout.xaxis.title.text
+    null = mv.patch(toy, clean, clean, " woman").figure()
+    assert set(null.data[0].y) == {0.0}
+    assert "identical" in null.layout.yaxis.title.text
+
+
+def test_signs_have_the_same_colours_in_bars_as_in_maps(toy):
+    """Orange is for the token and blue against it, in every figure of signed shares."""
+    from mechview.figures.style import AGAINST, DIVERGING, FOR
+
+    red = lambda colour: int(colour[1:3], 16) > int(colour[5:7], 16)  # noqa: E731
+    assert (red(FOR), red(AGAINST)) == (red(DIVERGING[-1]), red(DIVERGING[0])) == (True, False)
+    trace = mv.trace(toy, "the man and the woman and the")
+    fall = mv.shares(trace, " man").figure().data[0]
+    assert (fall.increasing.marker.color, fall.decreasing.marker.color) == (FOR, AGAINST)
+    steps = mv.lens_changes(trace, " man").figure().data
+    assert [bars.marker.color for bars in steps[:2]] == [FOR, AGAINST]
+
+
+def test_a_waterfall_has_no_bars_of_nothing_and_says_how_many_others(toy):
+    from mechview.figures import waterfall
+
+    shares = mv.shares(mv.trace(toy, "the man and the woman and the"), " man")
+    bars = shares.figure().data[0]
+    assert "L0.attn_bias" not in bars.x  # the toy has no attention bias: its row is 0
+    assert sum(bars.y[:-1]) == pytest.approx(shares.total, abs=1e-4)
+    few = waterfall(shares.frame(), most=3).data[0]
+    assert few.x[3].endswith(" others")
+    assert sum(few.y[:-1]) == pytest.approx(shares.total, abs=1e-4)
+
+
+def test_rows_of_zeros_have_no_cosine_and_are_not_counted_as_wrong(toy):
+    from mechview.figures import rows_by_position
+
+    parts = mv.ledger(mv.trace(toy, "the man and the"), target=" man")
+    figure = rows_by_position(parts.frame(), "cos_direction")
+    assert "NaN" not in figure.layout.title.text
+    assert "rows of zeros are grey" in figure.layout.title.text
+
+
+def test_the_strip_keeps_its_words_and_marks_where_matplotlib_draws_it(toy):
+    """The picture made without a browser holds what the interactive one does."""
+    from matplotlib.figure import Figure
+
+    from mechview.figures.redrawn import redraw
+
+    found = mv.compare("the man and the king", "the man and the old king", model=toy)
+    canvas = Figure()
+    redraw(found.figure(), canvas)
+    drawn = [text.get_text() for text in canvas.axes[0].texts]
+    for side in found.tokens:
+        assert set(side) <= set(drawn)
+    assert {"=", "+"} <= set(drawn)
+
+
+def test_stacked_bars_stay_stacked_and_both_lines_of_a_lens_have_names(toy):
+    from matplotlib.figure import Figure
+
+    from mechview.figures.redrawn import redraw
+
+    trace = mv.trace(toy, "the man and the woman and the")
+    figure, canvas = mv.lens_changes(trace, " man").figure(), Figure()
+    redraw(figure, canvas)
+    bars = [bar for group in canvas.axes[0].containers for bar in group]
+    for n in range(len(figure.data[0].x)):
+        mine = [bar for bar in bars if abs(bar.get_x() + bar.get_width() / 2 - n) < 1e-9]
+        assert sum(bar.get_height() for bar in mine) == pytest.approx(
+            sum(data.y[n] for data in figure.data[:3]), abs=1e-9
+        )
+        rising = max(bar.get_y() + bar.get_height() for bar in mine if bar.get_height() >= 0)
+        assert rising == pytest.approx(sum(max(data.y[n], 0) for data in figure.data[:3]), abs=1e-9)
+    canvas = Figure()
+    redraw(mv.lens(trace, " man").figure(), canvas)
+    [legend] = [axes.get_legend() for axes in canvas.axes if axes.get_legend()]
+    assert len(legend.get_texts()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import FrozenInstanceError, dataclass
 
 import pandas as pd
@@ -33,6 +34,8 @@ class Unseen(Result):
 
 @pytest.fixture(autouse=True)
 def fresh_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    importlib.import_module("mechview.figures")  # registered once a process: never into the copies below
+    importlib.import_module("mechview.tables")
     monkeypatch.setattr(results, "FRAMES", dict(results.FRAMES))
     monkeypatch.setattr(results, "FIGURES", dict(results.FIGURES))
 

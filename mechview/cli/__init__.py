@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from mechview.cli import changes, export, lists, memory, passes, roles, serve, spin, stream, weights, why
+from mechview.cli import changes, export, lists, memory, passes, patching, roles, serve, spin, stream, weights, why
 from mechview.cli.output import Closed, say
 from mechview.cli.words import one_line
 from mechview.errors import MechviewError
@@ -66,7 +66,7 @@ for verb in (
     lists.prompts,
     changes.compare,
     changes.ablate,
-    changes.patch,
+    patching.patch,
     spin.spin,
     memory.memory,
     passes.report,

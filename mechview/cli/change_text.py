@@ -30,9 +30,14 @@ def effects_text(found: Any, top: int) -> str:
 
 def patching_text(found: Any, top: int) -> str:
     """Patched passes by change."""
-    rows = [(row.component, row.patched_position, row.value, row.change, row.normalised) for row in found.top(top)]
-    title = f"{found.metric}: {found.clean:.6g} clean, {found.corrupted:.6g} corrupted"
-    columns = ("component", "position", "metric", "change", "restored share")
-    return table(columns, rows, title) + facts(
-        {"note": found.direction, "own values put back change it by": found.error}
-    )
+    path = found.what == "path"
+    ends = lambda row: (row.component, row.receiver if path else row.patched_position)  # noqa: E731
+    rows = [(*ends(row), row.value, row.change, row.normalised) for row in found.top(top)]
+    title = f"{found.metric} at position {found.position}: {found.clean:.6g} clean, {found.corrupted:.6g} corrupted"
+    title += "; identical prompts" if found.identical else ""
+    columns = ("from", "into", "metric", "change", "share of the gap") if path else (
+        "component", "position", "metric", "change", "restored share"
+    )  # fmt: skip
+    check = "the receiver rebuilt, or its own value put back, is off by" if path else "own values put back change it by"
+    more = {} if len(rows) == len(found.rows) else {"shown": f"{len(rows)} of {len(found.rows)}, largest change first"}
+    return table(columns, rows, title) + facts({"note": found.direction, **more, check: found.error})

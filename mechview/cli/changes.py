@@ -1,4 +1,4 @@
-"""Verbs about change: `compare` two sides, `ablate` components, `patch` from a second prompt."""
+"""Verbs about change: `compare` two sides, `ablate` components."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from mechview.cli import options as o
 from mechview.cli.asked import Texts, open_model
-from mechview.cli.change_text import compare_text, effects_text, patching_text
+from mechview.cli.change_text import compare_text, effects_text
 from mechview.cli.dry import show_cost, show_set_cost
-from mechview.cli.output import Answer, Output, emit, output, working
+from mechview.cli.output import DRAWN, Output, emit, of_result, output, working
 from mechview.cli.sets import effect_set_text, told_left_out
 from mechview.cli.stream import Against, Grain, Position, Target, Top, token_list
 from mechview.errors import UsageError
@@ -31,8 +31,6 @@ OnModel = Annotated[str | None, typer.Option("--model", help="Model that both pr
 RevisionA = Annotated[str | None, typer.Option("--revision-a", help="Revision of model A.")]
 RevisionB = Annotated[str | None, typer.Option("--revision-b", help="Revision of model B.")]
 Method = Annotated[str, typer.Option("--method", help="What replaces a component: zero, mean, resample.")]
-What = Annotated[str, typer.Option("--what", help="heads, attention, mlp or stream.")]
-Corrupted = Annotated[str | None, typer.Option("--corrupted", help="Second prompt, of the same number of tokens.")]
 Stream = Annotated[str | None, typer.Option("--stack", help="encoder or decoder of encoder-decoder models.")]
 Sets = Annotated[bool, typer.Option("--sets", help="With --model: A and B are tables or files of prompts.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Prompt n of one set belongs to prompt n of the other.")]
@@ -57,7 +55,7 @@ def compare(
     """
     from mechview.residual.compare import compare as compare_sides
 
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     asked: dict[str, Any] = dict(
         by=by, target=token_list(target), against=token_list(against), position=position, bos=bos.value, stack=stack
     )
@@ -65,7 +63,7 @@ def compare(
     _check_sides(a, b, model, positions, adapter, sets, paired)
     if model is not None and (prompt or prompts is not None or revision_b is not None):
         raise UsageError("with --model A and B are the prompts: leave out -p, --prompts and --revision-b")
-    b = b or a
+    b = a if b is None else b  # an empty prompt is not a missing one
     with working(f"comparing {a} and {b}", quiet) as run:
         if model is not None:
             opened = open_model(model, revision_a, offline)
@@ -90,7 +88,10 @@ def compare(
         offset=offset, fold=fold, positions=positions, adapter=adapter and str(adapter), prompts=prompts and str(prompts),
         **chance,
     )  # fmt: skip
-    emit(Answer("compare", found.frame, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)), to)
+    emit(
+        of_result("compare", found, lambda: compare_text(found, top), lambda: manifest(opened, run, **told)),
+        to,
+    )
     return max((told_left_out(one, quiet) for one in read), default=0)
 
 
@@ -146,11 +147,11 @@ def ablate(
     from mechview.residual.effect_sets import effects_over
     from mechview.residual.effects import effects
 
-    to = output(out, format, json, quiet, force)
+    to = output(out, format, json, quiet, force, DRAWN)
     if prompts is not None and not (prompt or ids):
         asked = dict(method=method, by=by, position=position, bos=bos.value, draws=draws, seed=seed)
-        opening = _Opening(model, revision, offline, device, dtype, chat, bos)
-        return _over_a_set("ablate", effects_over, opening, prompts, target, against, asked, top, to, dry_run)
+        opening = Opening(model, revision, offline, device, dtype, chat, bos)
+        return over_a_set("ablate", effects_over, opening, prompts, target, against, asked, top, to, dry_run)
     wanted = needed(target)
     with working(f"running {model}", quiet) as run:
         opened = open_model(model, revision, offline, device, dtype)
@@ -163,50 +164,15 @@ def ablate(
             bos=bos.value,
         )  # fmt: skip
     told: dict[str, Any] = dict(verb="ablate", target=target, against=against, position=position, method=method, by=by)
-    emit(Answer("effects", found.frame, lambda: effects_text(found, top), lambda: manifest(opened, run, **told)), to)
-    return 0
-
-
-def patch(
-    corrupted: Corrupted = None, model: o.ModelName = "toy", prompt: o.Prompts = None, prompts: o.PromptFile = None,
-    bos: o.BosChoice = o.Bos.auto, target: Target = None, against: Against = None, position: Position = -1,
-    what: What = "heads", seed: o.Seed = 0, draws: Draws = 1000, top: Top = 20,
-    revision: o.Revision = None, dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu",
-    offline: o.Offline = False, out: o.Out = None, format: o.Form = None, json: o.Json = False,
-    quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
-) -> int:  # fmt: skip
-    """Put values of the clean prompt (-p) into a run over the --corrupted one, a component at a time.
-
-    With --prompts, a table that has corrupted prompts (ioi): means over its pairs, with intervals.
-    """
-    from mechview.residual.effect_sets import patch_over
-    from mechview.residual.patching import patch as patch_in
-
-    to = output(out, format, json, quiet, force)
-    if prompts is not None:
-        if prompt or corrupted is not None:
-            raise UsageError("--prompts brings its own clean and corrupted prompts: leave out -p and --corrupted")
-        asked = dict(what=what, position=position, bos=bos.value, draws=draws, seed=seed)
-        opening = _Opening(model, revision, offline, device, dtype, False, bos)
-        return _over_a_set("patch", patch_over, opening, prompts, target, against, asked, top, to, dry_run)
-    if corrupted is None:
-        raise UsageError("say what to patch into: --corrupted TEXT, or --prompts ioi for a table of pairs")
-    wanted = needed(target)
-    with working(f"running {model}", quiet) as run:
-        opened = open_model(model, revision, offline, device, dtype)
-        clean = one_prompt(opened, Texts(prompt, None, None, False, bos))
-        if dry_run:
-            return show_cost("patch", opened, [clean, corrupted], bos.value, run, to, what=what)
-        found = patch_in(
-            opened, clean, corrupted, wanted, token_list(against), what, position=position, bos=bos.value
-        )  # fmt: skip
-    told: dict[str, Any] = dict(verb="patch", target=target, against=against, position=position, what=what)
-    emit(Answer("patching", found.frame, lambda: patching_text(found, top), lambda: manifest(opened, run, **told)), to)
+    emit(
+        of_result("effects", found, lambda: effects_text(found, top), lambda: manifest(opened, run, **told)),
+        to,
+    )
     return 0
 
 
 @dataclass(frozen=True)
-class _Opening:
+class Opening:
     """How the model and its prompts are to be read."""
 
     model: str
@@ -218,8 +184,8 @@ class _Opening:
     bos: o.Bos
 
 
-def _over_a_set(
-    verb: str, measure: Callable[..., Any], how: _Opening, prompts: Path, target: Any, against: Any,
+def over_a_set(
+    verb: str, measure: Callable[..., Any], how: Opening, prompts: Path, target: Any, against: Any,
     asked: dict[str, Any], top: int, to: Output, dry_run: bool,
 ) -> int:  # fmt: skip
     with working(f"running {how.model} on {prompts}", to.quiet) as run:
@@ -231,7 +197,7 @@ def _over_a_set(
         found = measure(opened, read.cases, token_list(target), token_list(against), **asked)
     told: dict[str, Any] = dict(verb=verb, prompts=str(prompts), target=target, against=against) | asked
     text = lambda: effect_set_text(found, top)  # noqa: E731
-    emit(Answer("effect_sets", found.frame, text, lambda: manifest(opened, run, **told)), to)
+    emit(of_result("effect_sets", found, text, lambda: manifest(opened, run, **told)), to)
     return told_left_out(read, to.quiet)
 
 

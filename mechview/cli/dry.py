@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mechview.cli.output import Answer, Output, emit
+from mechview.cli.output import Output, emit, of_result
 from mechview.cli.show import facts
 
 
@@ -18,7 +18,7 @@ def show_cost(verb: str, model: Any, prompts: Sequence[Any], bos: str, run: Any,
     donors = [encode(model, prompt, bos) for prompt in asked.pop("donors", None) or ()]
     found = estimate(model, [encode(model, prompt, bos) for prompt in prompts], verb, donors=donors, **asked)
     about = lambda: manifest(model, run, hashed=False, verb=verb, dry_run=True)  # noqa: E731
-    emit(Answer("cost", found.frame, lambda: cost_text(found), about), to)
+    emit(of_result("cost", found, lambda: cost_text(found), about), to)
     return 0
 
 
@@ -37,7 +37,7 @@ def show_set_cost(verb: str, model: Any, cases: Sequence[Any], bos: str, run: An
 
     found = estimate_each(model, [of_case(case) for case in cases], verb)
     about = lambda: manifest(model, run, hashed=False, verb=verb, dry_run=True)  # noqa: E731
-    emit(Answer("cost", found.frame, lambda: cost_text(found), about), to)
+    emit(of_result("cost", found, lambda: cost_text(found), about), to)
     return 0
 
 

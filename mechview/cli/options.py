@@ -36,6 +36,10 @@ class Format(StrEnum):
     tex = "tex"
     safetensors = "safetensors"
     npz = "npz"
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+    html = "html"
 
 
 def _option(names: str, help: str, metavar: str | None = None) -> typer.models.OptionInfo:
@@ -80,7 +84,12 @@ RoleFlag = Annotated[
 ]  # fmt: skip
 Out = Annotated[Path | None, _option("-o --out", "File to write; its suffix chooses the format.", "FILE")]
 Form = Annotated[
-    Format | None, _option("--format", "json, csv, parquet, md, tex; of factors safetensors, npz.", "FORMAT")
+    Format | None,
+    _option(
+        "--format",
+        "json, csv, parquet, md, tex; of factors safetensors, npz; of figures png, svg, pdf, html.",
+        "FORMAT",
+    ),
 ]
 Json = Annotated[bool, _option("--json", "Print JSON with schema version and manifest.")]
 Quiet = Annotated[bool, _option("-q --quiet", "No progress and no warnings.")]

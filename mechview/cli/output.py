@@ -17,7 +17,7 @@ from typing import Any
 from mechview.cli.options import Format
 from mechview.cli.words import one_line
 from mechview.errors import OutputError
-from mechview.exports import FACTORS, TABLES, check_output, format_of, json_text, table_bytes, write_bytes
+from mechview.exports import FACTORS, PICTURES, TABLES, check_output, format_of, json_text, table_bytes, write_bytes
 from mechview.manifest import Run, recorded
 
 
@@ -44,7 +44,7 @@ def output(
     asked = Format.json if json else form
     if path is None and asked is None:
         return Output(None, None, quiet, force)
-    if path is None and asked in ("parquet", *FACTORS):
+    if path is None and asked in ("parquet", *FACTORS, *PICTURES):
         raise OutputError(f"{asked} is not for a terminal; give a file with --out")
     kind = format_of(path, asked, allowed)
     if path is not None:
@@ -52,12 +52,15 @@ def output(
     return Output(path, kind, quiet, force)
 
 
+DRAWN = (*TABLES, *PICTURES)  # what a verb with a figure may write
+
+
 @dataclass(frozen=True)
 class Answer:
     """A result ready to be shown: the name of its table, its frame, its text, its manifest, on demand.
 
     `beside` gives further frames by name, which JSON holds next to the rows; `document` replaces the whole
-    JSON where rows of one table would not say enough.
+    JSON where rows of one table would not say enough; `figure` is what pictures are drawn of.
     """
 
     table: str
@@ -66,6 +69,12 @@ class Answer:
     manifest: Callable[[], Mapping[str, Any]]
     beside: Callable[[], Mapping[str, Any]] = dict
     document: Callable[[], Mapping[str, Any]] | None = None
+    figure: Callable[[], Any] | None = None
+
+
+def of_result(table: str, found: Any, text: Callable[[], str], about: Callable[[], Mapping[str, Any]]) -> Answer:
+    """A result with a frame and a figure, ready to be shown."""
+    return Answer(table, found.frame, text, about, figure=found.figure)
 
 
 def emit(answer: Answer, to: Output) -> None:
@@ -73,12 +82,27 @@ def emit(answer: Answer, to: Output) -> None:
         return say(answer.text())
     if to.kind == "json" and answer.document:
         data = json_text(answer.document()).encode()
+    elif to.kind in PICTURES and answer.figure:
+        data = drawn(answer.figure(), to.kind)
     else:
         data = table_bytes(answer.frame(), to.kind, answer.manifest(), answer.table, answer.beside)
     if to.path is None:
         return say(data.decode())
     write_bytes(to.path, data, force=to.force)
     note(f"wrote {to.path}", to.quiet)
+
+
+def drawn(figure: Any, kind: str) -> bytes:
+    """A figure as a file: a picture, or a page of its own that works offline.
+
+    Raises:
+        OutputError: no library that draws pictures is installed.
+    """
+    if kind == "html":
+        return str(figure.to_html(include_plotlyjs=True, full_html=True)).encode("utf-8", "backslashreplace")
+    from mechview.figures.static import picture
+
+    return picture(figure, kind).data
 
 
 def say(text: str) -> None:

@@ -128,7 +128,7 @@ def report(
             return show_cost("report", opened, asked_prompts(opened, texts), bos.value, run, to)
         wanted, names = chosen(opened.weights, layers, heads)
         kept = prompts is None if keep_text is None else keep_text
-        choice = {"layers": wanted, "heads": None if names is None else [(n.layer, n.head) for n in names]}
+        choice = {"layers": wanted, "heads": names}
         settings: dict[str, Any] = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
         settings |= {
             "roles": True if thresholds or metrics_file else roles,
@@ -147,22 +147,15 @@ def report(
 
 def _attended(opened: Any, texts: Texts, layers: str | None, heads: str | None, threshold: float) -> list[Any]:
     """Attention on every prompt, of the heads asked for."""
-    from dataclasses import replace
-
     from mechview.heads.attention import attend as attend_on
     from mechview.models.tracing import trace
 
     wanted, names = chosen(opened.weights, layers, heads)
-    pairs = None if names is None else [(name.layer, name.head) for name in names]
-    if pairs is None and wanted is not None:
-        pairs = [(layer, head) for layer in wanted for head in range(opened.shape.n_heads)]
+    kept: Any = names
+    if names is None and wanted is not None:
+        kept = [(layer, head) for layer in wanted for head in range(opened.shape.n_heads)]
     asked = asked_prompts(opened, texts)
-    seen = [attend_on(trace(opened, p, bos=texts.bos.value), heads=pairs, threshold=threshold) for p in asked]
-    if names is None:
-        return seen
-    main = opened.shape.stacks[0] if len(opened.shape.stacks) == 1 else "decoder"
-    kept = {(name.stack or main, name.layer, name.head) for name in names}
-    return [replace(one, heads=tuple(h for h in one.heads if (h.stack, h.layer, h.head) in kept)) for one in seen]
+    return [attend_on(trace(opened, p, bos=texts.bos.value), heads=kept, threshold=threshold) for p in asked]
 
 
 def asked_prompts(opened: Any, texts: Texts) -> list[Any]:

@@ -78,7 +78,7 @@ def roles(
 def kept(opened: Any, layers: str | None, heads: str | None) -> dict[str, Any]:
     """`layers` and `heads` of scores, as the options name them."""
     wanted, names = chosen(opened.weights, layers, heads)
-    return {"layers": wanted, "heads": None if names is None else [(name.layer, name.head) for name in names]}
+    return {"layers": wanted, "heads": names}
 
 
 def scores_asked(opened: Any, asked: str, files: list[Path] | None, settings: dict[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def role_part(opened: Any, wanted: Any, asked: bool | None, seed: int) -> tuple[
     if asked is False or (asked is None and not affordable(opened.shape)):
         return None, "role: not looked for (--roles runs the model and five permuted copies of it)\n"
     try:
-        found = find_roles(opened, seed=seed, heads=[(wanted.layer, wanted.head)])
+        found = find_roles(opened, seed=seed, heads=[wanted])
     except MechviewError as error:
         if asked:
             raise

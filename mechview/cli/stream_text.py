@@ -21,12 +21,20 @@ def _shares_text(found: Any, frame: Any, top: int) -> str:
     rows = [
         (row.component, row.value, row.value / found.total if found.total else None) for row in largest.itertuples()
     ]
-    rest = found.total - float(largest["value"].sum())
-    rows += [(f"{len(frame) - len(largest)} others", rest, rest / found.total if found.total else None)]
+    rest, others = float(frame["value"].sum() - largest["value"].sum()), len(frame) - len(largest)
+    rows += [(f"{others} others", rest, rest / found.total if found.total else None)] if others else []
     cap = "" if found.softcap is None else f", before the soft-cap of {found.softcap:g}"
     title = f"{found.direction} at position {found.position}{cap}; norms frozen: {found.freeze}, folded: {found.fold}"
+    title += grain_text(found)
     check = f"total {found.total:.6g} (the model's own); rows sum to it within {found.error:.1e} of the largest\n"
     return table(("component", "share", "of total"), rows, title) + check
+
+
+def grain_text(found: Any) -> str:
+    """How many neurons have rows of their own, where any have."""
+    if found.neurons is None:
+        return ""
+    return f"; {found.neurons} neuron{'' if found.neurons == 1 else 's'} of each MLP, its others in mlp_rest"
 
 
 def _ledger_text(found: Any, frame: Any, top: int) -> str:
@@ -41,6 +49,7 @@ def _ledger_text(found: Any, frame: Any, top: int) -> str:
         (name, *(means.loc[name] if len(later) else [None] * len(shown)), first.loc[name, "norm"]) for name in names
     ]
     title = f"rows of the stream at {found.point}, by {found.by}: means over positions after the first"
+    title += grain_text(found)
     towards = ["cosine to direction"] if asked else []
     title += f"; direction: {found.direction}" if asked else ""
     columns = ("component", "norm", "cosine to stream", *towards, "share of update", "norm at position 0")
@@ -82,6 +91,7 @@ def lens_changes_text(found: Any, top: int) -> str:
     rows += [("", "", f"{rest} others", sum(row.value for row in found.rows if id(row) not in chosen))] if rest else []
     cap = "" if found.softcap is None else f", before the soft-cap of {found.softcap:g}"
     title = f"{found.direction} as the lens reads it at position {found.position}{cap}: the largest changes"
+    title += grain_text(found)
     check = (
         f"readings from 0 to {float(found.readings[-1]):.6g} (the model's own); steps add up within {found.error:.1e}\n"
     )

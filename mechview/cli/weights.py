@@ -175,23 +175,11 @@ def _one_side(table: Any, side: str) -> Any:
 def _table(
     opened: Any, layers: str | None, heads: str | None, fold: bool, offset: int, seed: int = 0, parity: Any = None
 ) -> Any:
-    """The head table of the layers and heads asked for; one head of one stack reads that stack alone."""
-    from dataclasses import replace
-
+    """The head table of the layers and heads asked for; layers without one of these are not read."""
     from mechview.heads.table import head_table
 
     wanted, names = chosen(opened.weights, layers, heads)
-    pairs = None if names is None else [(name.layer, name.head) for name in names]
-    several = len(opened.shape.stacks) > 1
-    stacks = {name.stack or "decoder" for name in names or () if several}
-    stack: Any = next(iter(stacks)) if len(stacks) == 1 else None
-    table = head_table(
-        opened, layers=wanted, heads=pairs, stack=stack, fold=fold, offset=offset, parity=parity, seed=seed
-    )
-    if len(stacks) < 2:
-        return table
-    kept = {(name.stack or "decoder", name.layer, name.head) for name in names}
-    return replace(table, rows=tuple(row for row in table.rows if (row.stack, row.layer, row.head) in kept))
+    return head_table(opened, layers=wanted, heads=names, fold=fold, offset=offset, parity=parity, seed=seed)
 
 
 def _factors(opened: Any, wanted: Any, fold: bool) -> Any:

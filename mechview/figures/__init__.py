@@ -7,10 +7,11 @@ title; a masked cell is left empty.
 
 from mechview.figures.attention import attention_map
 from mechview.figures.attribution import mean_shares, shares_by_position
-from mechview.figures.changes import direct_and_total, largest_changes, patched
+from mechview.figures.changes import direct_and_total, largest_changes, patched, patched_map
 from mechview.figures.circuits import by_offset, complex_spectrum, reading_table, token_pairs
 from mechview.figures.comparison import aligned_strip, delta_grid
 from mechview.figures.composition import component_map, composition_graph, composition_map, similarity_map
+from mechview.figures.cost import cost_bars
 from mechview.figures.depth import growth_curves
 from mechview.figures.effect_sets import effect_intervals
 from mechview.figures.heads import head_grid, spectrum
@@ -43,6 +44,7 @@ __all__ = [
     "component_map",
     "composition_graph",
     "composition_map",
+    "cost_bars",
     "curl_against_null",
     "delta_grid",
     "direct_and_total",
@@ -63,6 +65,7 @@ __all__ = [
     "mean_shares",
     "parity_by_layer",
     "patched",
+    "patched_map",
     "plain_text",
     "reaction_spectrum",
     "reading_table",

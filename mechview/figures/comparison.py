@@ -29,7 +29,9 @@ def _comparison(comparison: Any) -> go.Figure:
         return aligned_strip(frame, comparison.tokens, comparison.leading[0], comparison.identical)
     if comparison.kind == "models" and frame["head"].notna().any():
         return delta_grid(frame, comparison.leading[0], identical=comparison.identical)
-    return largest_changes(frame, comparison.leading, comparison.identical)
+    names = {"sets": "two sets of prompts", "positions": "two positions of one prompt"}
+    about = f"{comparison.model_a}, {names[comparison.kind]}" if comparison.kind in names else None
+    return largest_changes(frame, comparison.leading, comparison.identical, about=about)
 
 
 def aligned_strip(
@@ -50,20 +52,23 @@ def aligned_strip(
     top = max((s for s in inner if np.isfinite(s)), default=0.0) or 1.0
     figure = go.Figure(
         go.Heatmap(
-            z=z, text=cells, texttemplate="%{text}", x=list(range(len(steps["a"]))), y=["a", "b"],
+            z=z, text=cells, texttemplate="%{text}", textfont={"size": 12}, x=list(range(len(steps["a"]))), y=["a", "b"],
             colorscale=scale(SEQUENTIAL), zmin=0, zmax=top, xgap=2, ygap=10, hoverongaps=False,
             colorbar={"title": {"text": quantity}}, hovertemplate="%{y}: %{text}, apart by %{z:.4g}<extra></extra>",
         )
     )  # fmt: skip
     for n, mark in enumerate(steps["mark"]):
-        figure.add_annotation(x=n, y=0.5, yref="paper", text=mark, showarrow=False)
+        figure.add_annotation(x=n, y=0.5, yref="paper", text=mark, showarrow=False, font={"size": 16})
     first = compare.iloc[0]
     changed = sum(mark != "=" for mark in steps["mark"])
     said = "identical" if identical else f"{changed} edits (colours scaled without position 0)"
     title = f"{first['model_a']}, two prompts: {said}"
-    figure.update_layout(template=TEMPLATE, title={"text": plain_text(title)}, height=260)
+    width = 190 + sum(max(34, 9 * max(len(a), len(b)) + 10) for a, b in zip(*cells, strict=True))
+    figure.update_layout(template=TEMPLATE, title={"text": plain_text(title)}, height=260, width=max(900, width))
     figure.update_yaxes(autorange="reversed", type="category")
-    figure.update_xaxes(title_text="aligned tokens", showticklabels=False)
+    figure.update_xaxes(
+        title_text="aligned tokens: = the same, ~ replaced, + inserted, - deleted", showticklabels=False, ticks=""
+    )
     return figure
 
 
@@ -107,7 +112,7 @@ def delta_grid(
     figure = go.Figure(
         go.Heatmap(
             z=z, x=[f"H{head}" for head in wide.columns], y=[f"{place}L{layer}" for place, layer in wide.index],
-            colorscale=scale(DIVERGING if signed else SEQUENTIAL), zmin=-(top or 1.0) if signed else 0, zmax=top or 1.0,
+            colorscale=scale(DIVERGING if signed else SEQUENTIAL), zmin=-(top or 1.0) if signed else 0, zmax=top or 1.0, xgap=2, ygap=2,
             colorbar={"title": {"text": f"{column} of {quantity}"}}, hovertemplate="%{y}%{x}: %{z:.4g}<extra></extra>",
         )
     )  # fmt: skip

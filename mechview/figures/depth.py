@@ -44,7 +44,7 @@ def growth_curves(depth: pd.DataFrame) -> go.Figure:
     figure.update_layout(
         template=TEMPLATE, title={"text": counted("the stream over depth (position 0 apart)", size)}, height=620
     )
-    figure.update_yaxes(title_text="norm", type="log", row=1, col=1)
+    figure.update_yaxes(title_text="norm", type="log", dtick="D2", row=1, col=1)
     figure.update_yaxes(title_text="cosine", range=[-1.05, 1.05], row=2, col=1)
     figure.update_xaxes(title_text="point of the stream", type="category", row=2, col=1)
     figure.add_hline(y=0, line_color=QUIET, line_width=1, row=2, col=1)

@@ -82,6 +82,11 @@ def _nan_marks(rows: pd.DataFrame) -> go.Scatter:
     )
 
 
+@figure_of("HeadFactors")
+def _factors(factors: Any) -> go.Figure:
+    return spectrum(factors.frame(), factors.label)
+
+
 def spectrum(svd: pd.DataFrame, label: str, null: pd.DataFrame | None = None) -> go.Figure:
     """Singular values of one head's pattern and message.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from mechview.figures.style import INK, MESSAGE, PATTERN, QUIET, TEMPLATE, counted
+from mechview.figures.style import AGAINST, FOR, INK, QUIET, TEMPLATE, counted
 from mechview.results import figure_of
 
 RESCALING = "rescaling"
@@ -24,8 +24,8 @@ def lens_steps(changes: pd.DataFrame) -> go.Figure:
     written = changes[changes["component"] != RESCALING]
     figure = go.Figure()
     for name, colour, rows in (
-        ("written for it", PATTERN, written[written["value"] > 0]),
-        ("written against it", MESSAGE, written[written["value"] < 0]),
+        ("written for it", FOR, written[written["value"] > 0]),
+        ("written against it", AGAINST, written[written["value"] < 0]),
         (RESCALING, QUIET, changes[changes["component"] == RESCALING]),
     ):
         sums = rows.groupby("point", sort=False)["value"].sum().reindex(points).fillna(0.0)
@@ -40,7 +40,7 @@ def lens_steps(changes: pd.DataFrame) -> go.Figure:
     title = f"{first['target']} read by the lens at position {first['pos']} (steps off by {first['completeness_error']:.1e})"
     figure.update_layout(
         template=TEMPLATE, barmode="relative", title={"text": counted(title, changes["value"])},
-        legend={"orientation": "h", "y": 1.08},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, margin={"t": 96},
     )  # fmt: skip
     figure.update_xaxes(title_text="point of the stream", type="category")
     figure.update_yaxes(title_text="logit, and its changes")

@@ -26,6 +26,11 @@ def _memory(found: Any) -> go.Figure:
     return retention_map(frame) if (frame["side"] == "transformer").any() else half_life_spectrum(frame)
 
 
+@figure_of("LstmTrace")
+def _lstm_trace(trace: Any) -> go.Figure:
+    return gates_over_text(trace.frame())
+
+
 @figure_of("Recall")
 def _recall(found: Any) -> go.Figure:
     return by_lag(

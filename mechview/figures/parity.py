@@ -19,6 +19,11 @@ def _parity(parity: Any) -> go.Figure:
     return parity_by_layer(parity.frame())
 
 
+@figure_of("Diagnosis")
+def _diagnosis(found: Any) -> go.Figure:
+    return parity_by_layer(found.frame())
+
+
 def parity_by_layer(parity: pd.DataFrame) -> go.Figure:
     """Relative errors of a `parity` frame on a logarithmic axis; exact zeros and NaN have lines of their own."""
     stacks = parity["stack"].astype(object).fillna("")

@@ -17,6 +17,7 @@ from mechview.figures.style import INK, NAN, PATTERN, QUIET
 
 TAGS = re.compile(r"<br\s*/?>")
 MARKUP = re.compile(r"</?(?:b|i|sub|sup|span|em)\b[^>]*>")
+PLATE = {"boxstyle": "round,pad=0.15", "facecolor": "#ffffff", "edgecolor": "none"}
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-."}
 
 
@@ -35,15 +36,15 @@ def redraw(figure: Any, canvas: Any) -> None:
         axes = panels[(trace.xaxis or "x", trace.yaxis or "y")]
         DRAWERS[trace.type](axes, trace, figure)
     for (x, y), axes in panels.items():
-        _finish(
-            axes,
-            figure.layout[_layout_name(x, "xaxis")],
-            figure.layout[_layout_name(y, "yaxis")],
-            figure.layout.showlegend is not False,
-        )
+        _finish(axes, figure.layout[_layout_name(x, "xaxis")], figure.layout[_layout_name(y, "yaxis")])
+        axes.set_facecolor(figure.layout.plot_bgcolor or "#ffffff")
         for shape in figure.layout.shapes:
             if (shape.xref or "x").split()[0] in (x, "paper") and (shape.yref or "y").split()[0] in (y, "paper"):
                 _shape(axes, shape)
+    if figure.layout.showlegend is not False:
+        _legends(list(panels.values()))
+    for note in figure.layout.annotations:
+        _annotation(panels, note)
     if figure.layout.title.text:
         canvas.suptitle(words(figure.layout.title.text), fontsize=12, x=0.01, ha="left", parse_math=False, wrap=True)
 
@@ -91,7 +92,27 @@ def _start(figure: Any, pair: tuple[str, str]) -> tuple[float, float]:
     return (x.domain or (0.0, 1.0))[0], (y.domain or (0.0, 1.0))[0]
 
 
-def _finish(axes: Any, x: Any, y: Any, legend: bool) -> None:
+def _legends(panels: list[Any]) -> None:
+    """One legend a place, for all axes that share it, where there is more than one thing to tell apart."""
+    for place in {axes.get_subplotspec() for axes in panels}:
+        there = [axes for axes in panels if axes.get_subplotspec() == place]
+        found = [axes.get_legend_handles_labels() for axes in there]
+        handles, labels = ([one for pair in found for one in pair[n]] for n in (0, 1))
+        if len(labels) > 1:
+            there[-1].legend(handles, labels, fontsize=8, frameon=False)
+
+
+def _annotation(panels: dict[tuple[str, str], Any], note: Any) -> None:
+    """A word at a place of an axis and a height of the paper, as the strip of tokens has them; others are left out."""
+    axes = next((axes for (x, _), axes in panels.items() if x == (note.xref or "x")), None)
+    if axes is not None and note.yref == "paper" and isinstance(note.x, int | float):
+        at = axes.get_xaxis_transform()
+        axes.text(
+            note.x, note.y, words(note.text), transform=at, ha="center", va="center", bbox=PLATE, parse_math=False
+        )
+
+
+def _finish(axes: Any, x: Any, y: Any) -> None:
     for axis, found, limits in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
         if axis.title.text:
             found.set_label_text(words(axis.title.text), parse_math=False)
@@ -103,12 +124,11 @@ def _finish(axes: Any, x: Any, y: Any, legend: bool) -> None:
             limits(*axis.range)
         if axis.autorange == "reversed" and not found.get_inverted():
             found.set_inverted(True)
+        if axis.showticklabels is False:
+            found.set_ticks([])
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8)
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1 and legend:
-        axes.legend(handles, labels, fontsize=8, frameon=False)
 
 
 def _shape(axes: Any, shape: Any) -> None:
@@ -144,10 +164,34 @@ def _heatmap(axes: Any, trace: Any, figure: Any) -> None:
     image = axes.imshow(z, cmap=colours, vmin=low, vmax=high if high > low else low + 1, aspect="auto", origin="lower")
     _ticks(axes.xaxis, _labels(trace.x, z.shape[1]))
     _ticks(axes.yaxis, _labels(trace.y, z.shape[0]))
+    if trace.xgap or trace.ygap:
+        _gaps(axes, z.shape)
+    if trace.texttemplate:
+        _cell_words(axes, trace, image)
     bar = axes.figure.colorbar(image, ax=axes, shrink=0.7)
     bar.ax.tick_params(labelsize=8)
     if trace.colorbar.title.text:
         bar.set_label(words(trace.colorbar.title.text), parse_math=False)
+
+
+def _gaps(axes: Any, shape: tuple[int, int]) -> None:
+    """White lines between cells."""
+    axes.set_xticks(np.arange(shape[1] + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(shape[0] + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="#ffffff", linewidth=2)
+    axes.tick_params(which="minor", length=0)
+
+
+def _cell_words(axes: Any, trace: Any, image: Any) -> None:
+    """The word of each cell, light on dark and dark on light."""
+    for row, line in enumerate(trace.text):
+        for column, word in enumerate(line):
+            if not word:
+                continue
+            red, green, blue, _ = image.cmap(image.norm(image.get_array()[row][column]))
+            light = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+            colour = "#ffffff" if light else INK
+            axes.text(column, row, words(word), fontsize=8, ha="center", va="center", color=colour, parse_math=False)
 
 
 def _places(axes: Any, values: Any, axis: Any) -> np.ndarray:
@@ -168,12 +212,26 @@ def _bar(axes: Any, trace: Any, figure: Any) -> None:
     axis = axes.yaxis if flat else axes.xaxis
     at = _places(axes, where, axis)
     lengths = np.asarray([np.nan if value is None else value for value in size], dtype=float)
-    groups = [other for other in figure.data if other.type == "bar"] if figure.layout.barmode != "overlay" else [trace]
+    stacked = figure.layout.barmode in ("relative", "stack")
+    alone = stacked or figure.layout.barmode == "overlay"
+    groups = [trace] if alone else [other for other in figure.data if other.type == "bar"]
     width = 0.8 / len(groups)
     at = at + (next(n for n, other in enumerate(groups) if other is trace) - (len(groups) - 1) / 2) * width
     colour = trace.marker.color if trace.marker.color is not None else PATTERN
     colours = list(colour) if not isinstance(colour, str) else colour
-    (axes.barh if flat else axes.bar)(at, lengths, width, color=colours, label=_named(trace))
+    start = _stacked(axes, at, lengths) if stacked else np.zeros_like(lengths)
+    more = {"left" if flat else "bottom": start}
+    (axes.barh if flat else axes.bar)(at, lengths, width, color=colours, label=_named(trace), **more)
+
+
+def _stacked(axes: Any, at: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Where each bar begins: above those that rise, below those that fall."""
+    ends: dict[tuple[float, bool], float] = getattr(axes, "mechview_ends", {})
+    places = [(float(place), bool(length < 0)) for place, length in zip(at, lengths, strict=True)]
+    start = np.array([ends.get(place, 0.0) for place in places])
+    grown = {place: begin + length for place, begin, length in zip(places, start, np.nan_to_num(lengths), strict=True)}
+    axes.mechview_ends = ends | grown
+    return start
 
 
 def _named(trace: Any) -> str | None:

@@ -13,7 +13,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from mechview.figures.style import (
+    AGAINST,
     DIVERGING,
+    EMPTY,
+    FOR,
     INK,
     MESSAGE,
     PATTERN,
@@ -27,6 +30,11 @@ from mechview.figures.style import (
 from mechview.results import figure_of
 
 MOST = 24
+COLUMNS = {
+    "cos_stream": "cosine to the stream before",
+    "cos_direction": "cosine to the direction",
+    "cos_total": "cosine to the whole stream",
+}
 
 
 @figure_of("Shares")
@@ -50,20 +58,26 @@ def _score(found: Any) -> go.Figure:
 
 
 def waterfall(contrib: pd.DataFrame, most: int = MOST) -> go.Figure:
-    """Shares of a `contrib` frame, the largest in the order they are written, the others as one bar."""
-    largest = contrib["value"].abs().nlargest(most).index
-    kept = contrib.loc[contrib.index.isin(largest)]
-    rest = float(contrib["value"].sum() - kept["value"].sum())
-    names, values = [*kept["component"], "all others"], [*kept["value"], rest]
+    """Shares of a `contrib` frame, the largest in the order they are written, the others as one bar.
+
+    Rows of exactly 0 have no bar.
+    """
+    there = contrib[contrib["value"] != 0]
+    kept = there.loc[there.index.isin(there["value"].abs().nlargest(most).index)]
+    rest, others = float(there["value"].sum() - kept["value"].sum()), len(there) - len(kept)
+    names, values = [*kept["component"]], [*kept["value"]]
+    if others:
+        names, values = [*names, f"{others} others"], [*values, rest]
     figure = go.Figure(
         go.Waterfall(
             x=[*names, "total"],
             y=[*values, float(contrib["total"].iloc[0])],
             measure=["relative"] * len(names) + ["total"],
-            increasing={"marker": {"color": PATTERN}},
-            decreasing={"marker": {"color": MESSAGE}},
+            increasing={"marker": {"color": FOR}},
+            decreasing={"marker": {"color": AGAINST}},
             totals={"marker": {"color": INK}},
             connector={"line": {"color": QUIET, "width": 1}},
+            hovertemplate="%{x}: %{delta:.4g}<extra></extra>",
         )
     )
     first = contrib.iloc[0]
@@ -94,8 +108,13 @@ def rows_by_position(contrib: pd.DataFrame, column: str = "norm") -> go.Figure:
             hovertemplate="%{y} at position %{x}: %{z:.4g}<extra></extra>",
         )
     )
-    title = f"{column.replace('_', ' ')} of each row by position (colours scaled without position 0)"
-    figure.update_layout(template=TEMPLATE, title={"text": counted(title, z)}, height=140 + 16 * len(names))
+    scaled = "" if signed else " (colours scaled without position 0)"
+    title = f"{COLUMNS.get(column, column.replace('_', ' '))} of each row by position{scaled}"
+    empty = (
+        signed & (contrib.pivot(index="component", columns="pos", values="norm").reindex(index=names) == 0).to_numpy()
+    )
+    said = counted(title, np.where(empty, 0.0, z)) + ("; rows of zeros are grey" if empty.any() else "")
+    figure.update_layout(template=TEMPLATE, title={"text": said}, height=140 + 16 * len(names), plot_bgcolor=EMPTY)
     figure.update_xaxes(title_text="position", dtick=max(1, z.shape[1] // 16))
     figure.update_yaxes(title_text="component", autorange="reversed", type="category")
     return figure
@@ -112,14 +131,22 @@ def lens_trajectory(lens: pd.DataFrame, position: int | None = None) -> go.Figur
         _line(rows, column, "probability of the target" if asked else "probability of the likeliest", PATTERN)
     )
     figure.add_trace(_line(rows, "kl_final", "KL to the model's output, nats", MESSAGE, axis="y2"))
+    most = float(np.nanmax(rows["kl_final"].to_numpy(dtype=float), initial=0.0)) or 1.0
     figure.update_layout(
         template=TEMPLATE,
         title={"text": counted(f"logit lens at position {position}", rows[column])},
-        yaxis2={"title": {"text": "KL to the end (nats)"}, "overlaying": "y", "side": "right", "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.08},
+        yaxis2={
+            "title": {"text": "KL to the end (nats)"},
+            "overlaying": "y",
+            "side": "right",
+            "tickmode": "auto",
+            "range": [-0.02 * most, 1.03 * most],
+        },
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        margin={"t": 96},
     )
     figure.update_xaxes(title_text="point of the stream", type="category")
-    figure.update_yaxes(title_text="probability", range=[0, 1], selector={"side": None})
+    figure.update_yaxes(title_text="probability", range=[-0.02, 1.03], selector={"side": None})
     return figure
 
 

@@ -20,6 +20,8 @@ SEQUENTIAL = ["#f4f7fa", "#cfdeea", "#9fc0d8", "#6699bf", "#37719f", "#1b4b76", 
 DIVERGING = ["#1b4b76", "#5f93bd", "#bcd3e4", "#f7f7f5", "#f0cfae", "#d98f4e", "#94500f"]
 NAN = "#c2187a"
 PATTERN, MESSAGE, INK, QUIET = "#37719f", "#c06a1f", "#23282e", "#8a939c"
+FOR, AGAINST = "#c06a1f", "#37719f"  # signs of bars, as the two ends of DIVERGING
+EMPTY = "#cccccc"  # behind cells that hold no number
 SIDES = {"pattern": PATTERN, "message": MESSAGE}
 QUANTITIES = {
     "pattern": PATTERN, "message": MESSAGE, "attention": "#3f8f6b", "stream": "#7a5ba6", "logits": INK,

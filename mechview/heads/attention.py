@@ -13,8 +13,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from mechview.factors import check_head, factor_head, head_label, homogeneous
-from mechview.heads.labels import head_pairs
+from mechview.factors import factor_head, head_label, homogeneous
+from mechview.heads.labels import HeadName, placed_heads
 from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import Stack
 from mechview.reprs import short_repr
@@ -51,24 +51,24 @@ class Attention(Result):
 def attend(
     trace: Trace | Any,
     *,
-    heads: Sequence[str | tuple[int, int]] | None = None,
+    heads: Sequence[str | HeadName | tuple[int, int]] | None = None,
     stack: Stack | None = None,
     threshold: float = 1e-3,
 ) -> Attention:
-    """Attention of the given heads, as `"L5H1"` or `(5, 1)` (all unless given), on a traced prompt.
+    """Attention of the given heads, as `"L5H1"`, `"E.L5H1"` or `(5, 1)` (all unless given), on a traced prompt.
+
+    A pair means the heads of that number in every stack, or in `stack`.
 
     Raises:
         HeadError: a layer or head that the model does not have.
     """
     shape = as_trace(trace).weights.shape
     stacks = [stack] if stack else list(shape.stacks)
-    pairs = None if heads is None else head_pairs(heads)
-    for layer, head in pairs or ():
-        check_head(shape, layer, head, stack)
+    kept = None if heads is None else placed_heads(heads, shape, stack)
     found = []
     for name in stacks:
         for layer in range(shape.layers(name)):
-            wanted = [h for h in range(shape.n_heads) if pairs is None or (layer, h) in pairs]
+            wanted = [h for h in range(shape.n_heads) if kept is None or (name, layer, h) in kept]
             found += layer_attention(trace, layer, name, wanted) if wanted else []
     return Attention(trace=trace, heads=tuple(found), threshold=threshold)
 

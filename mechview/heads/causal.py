@@ -21,7 +21,7 @@ from torch import Tensor
 from mechview.errors import UnsupportedError, UsageError
 from mechview.factors import check_head, head_label
 from mechview.heads.batteries import Batteries, TestPrompt
-from mechview.heads.labels import head_pairs
+from mechview.heads.labels import placed_heads
 from mechview.heads.roles import Roles
 from mechview.heads.scores import Score
 from mechview.models.intervene import Place, Replacement, changed_passes, recorded
@@ -109,7 +109,11 @@ def _wanted(model: Model, heads: Sequence[Any] | None, task: str | None, roles: 
     for card in roles.cards if roles else ():
         named = [role.task for role in roles.table.roles if role.name in card.roles] if roles else []
         tasks |= {(card.layer, card.head): named[0]} if named else {}
-    pairs = list(tasks) if heads is None else head_pairs(heads)
+    pairs = (
+        list(tasks)
+        if heads is None
+        else [place[1:] for place in placed_heads(heads, model.shape, model.shape.stacks[-1])]
+    )
     if not pairs:
         raise UsageError("no head holds a role: name the heads to ablate, and a task")
     for layer, head in pairs:

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mechview.errors import HeadError, UsageError
-from mechview.models.weights import Stack
+from mechview.factors import check_head
+from mechview.models.weights import ModelShape, Stack
 
 NUMBERS = r"(?:L([0-9]{1,6})\.?H([0-9]{1,6})|([0-9]{1,6})\.([0-9]{1,6})|\(\s*([0-9]{1,6})\s*,\s*([0-9]{1,6})\s*\))"
 HEAD = re.compile(rf"(?:([EX])\.)?{NUMBERS}", re.IGNORECASE | re.ASCII)
 LAYERS = re.compile(r"(?P<one>[0-9]{1,6})|(?P<start>[0-9]{0,6}):(?P<stop>[0-9]{0,6})", re.ASCII)
+Placed = tuple[Stack, int, int]
 STACKS: dict[str, Stack] = {"E": "encoder", "X": "cross"}
 
 
@@ -56,10 +58,29 @@ def parse_heads(text: str) -> tuple[HeadName, ...]:
     return tuple(parse_head(name) for name in re.split(r",(?![^(]*\))", text))
 
 
-def head_pairs(heads: Iterable[str | HeadName | tuple[int, int]]) -> list[tuple[int, int]]:
-    """`(layer, head)` of heads given as labels, names or pairs."""
-    named = [parse_head(head) if isinstance(head, str) else head for head in heads]
-    return [(n.layer, n.head) if isinstance(n, HeadName) else (n[0], n[1]) for n in named]
+def placed_heads(
+    heads: Iterable[str | HeadName | tuple[int, int]], shape: ModelShape, stack: Stack | None = None
+) -> list[Placed]:
+    """Stack, layer and head of heads given as labels, names or pairs.
+
+    A name without a prefix means the decoder or the only stack (or `stack`); a bare pair the heads of that number in
+    every stack (or in `stack`).
+
+    Raises:
+        HeadError: a stack, layer or head that the model does not have, or a name of another stack than `stack`.
+    """
+    found: list[Placed] = []
+    for head in heads:
+        name = parse_head(head) if isinstance(head, str) else head
+        if isinstance(name, HeadName):
+            if stack is not None and name.stack not in (None, stack):
+                raise HeadError(f"{name} is a head of the {name.stack}, and heads of the {stack} are asked for")
+            found.append((check_head(shape, name.layer, name.head, name.stack or stack), name.layer, name.head))
+            continue
+        count = max(shape.n_layers, shape.n_encoder_layers)
+        there = [one for one in ([stack] if stack else shape.stacks) if name[0] not in range(shape.layers(one), count)]
+        found += [(check_head(shape, name[0], name[1], one), name[0], name[1]) for one in there]
+    return list(dict.fromkeys(found))
 
 
 def parse_layers(text: str, count: int) -> tuple[int, ...]:

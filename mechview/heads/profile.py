@@ -83,7 +83,7 @@ def distance_profile(
     found = [row for site, values in own.items() for row in _rows(model, site, values, nulls[site])]
     if not found:
         raise UnsupportedError(f"{model.name} has only cross-attention: its queries and keys have no distance")
-    rows = tuple(row for row in found if (row.layer, row.head) in kept)
+    rows = tuple(row for row in found if (row.stack, row.layer, row.head) in kept)
     return DistanceProfile(model=model.name, revision=model.source.revision, heads=rows)
 
 

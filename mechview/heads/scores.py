@@ -21,7 +21,7 @@ from mechview.errors import HeadError, MechviewError, UnsupportedError, UsageErr
 from mechview.factors import head_label
 from mechview.heads.bands import null_band
 from mechview.heads.batteries import Batteries
-from mechview.heads.labels import head_pairs
+from mechview.heads.labels import Placed, placed_heads
 from mechview.heads.passes import LayerPass, LayerWeights, Shared, called, prompt_passes
 from mechview.heads.registry import WHERE, Metric, find_metrics
 from mechview.models.load import Model
@@ -149,7 +149,7 @@ def head_scores(
         raise UnsupportedError(f"{model.name}: " + "; ".join(found.notes(False)))
     nulls = permuted_nulls(model, drawn, [m for m in asked if m.null == "permuted"], copies)
     every = [row for one in asked for row in (own.get(one.name) or _rows(model, one, found, nulls))]
-    rows = [row for row in every if (row.layer, row.head) in kept]
+    rows = [row for row in every if (row.stack, row.layer, row.head) in kept]
     notes = found.notes(len(model.shape.stacks) > 1)
     return HeadScores(model=model.name, revision=model.source.revision, rows=tuple(rows), notes=notes)
 
@@ -264,21 +264,16 @@ def _layer_rows(model: Model, site: Site, seeds: list[Tensor] | None, null: Tens
     ]  # fmt: skip
 
 
-def kept_heads(model: Model, layers: Sequence[int] | None, heads: Sequence[Any] | None) -> set[tuple[int, int]]:
-    """The heads asked for.
+def kept_heads(model: Model, layers: Sequence[int] | None, heads: Sequence[Any] | None) -> set[Placed]:
+    """The heads asked for, with their stacks.
 
     Raises:
         HeadError: a layer or head that the model does not have.
     """
     count = max(model.shape.n_layers, model.shape.n_encoder_layers)
-    pairs = {(layer, head) for layer in range(count) for head in range(model.shape.n_heads)}
-    asked = None if heads is None else set(head_pairs(heads))
-    outside = next((pair for pair in sorted(asked or ()) if pair not in pairs), None)
-    if outside is not None:
-        raise HeadError(
-            f"head L{outside[0]}H{outside[1]} does not exist: {count} layers of {model.shape.n_heads} heads"
-        )
+    every = [(layer, head) for layer in range(count) for head in range(model.shape.n_heads)]
+    asked = placed_heads(every if heads is None else heads, model.shape)
     wrong = next((layer for layer in layers or () if not 0 <= layer < count), None)
     if wrong is not None:
         raise HeadError(f"layer {wrong} does not exist: this model has layers 0 to {count - 1}")
-    return {pair for pair in asked or pairs if layers is None or pair[0] in layers}
+    return {place for place in asked if layers is None or place[1] in layers}

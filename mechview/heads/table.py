@@ -19,7 +19,7 @@ from torch import Tensor
 from mechview.checks import Parity
 from mechview.errors import HeadError
 from mechview.factors import HeadFactors, layer_factors
-from mechview.heads.labels import head_pairs
+from mechview.heads.labels import HeadName, Placed, placed_heads
 from mechview.lowrank import LowRank
 from mechview.manifest import sides_manifest
 from mechview.models.weights import HasWeights, ModelShape, ModelWeights, Stack, weights_of
@@ -89,7 +89,7 @@ def head_table(
     weights: ModelWeights | HasWeights,
     *,
     layers: Sequence[int] | None = None,
-    heads: Sequence[str | tuple[int, int]] | None = None,
+    heads: Sequence[str | HeadName | tuple[int, int]] | None = None,
     stack: Stack | None = None,
     fold: bool = True,
     offset: int = 0,
@@ -100,7 +100,7 @@ def head_table(
 
     Args:
         layers: layers to read, all unless given.
-        heads: heads to keep, as `"L5H1"` or `(5, 1)`.
+        heads: heads to keep, as `"L5H1"`, `"E.L5H1"`, or `(5, 1)` in every stack.
         stack: the one stack to read, of a model with several; all unless given.
         offset: where a rotary pattern is taken.
         parity: errors to stand beside the heads, from `mv.parity`.
@@ -111,15 +111,15 @@ def head_table(
         offset=offset, seed=seed,
     )  # fmt: skip
     weights = weights_of(weights)
-    kept = None if heads is None else head_pairs(heads)
+    kept = None if heads is None else placed_heads(heads, weights.shape, stack)
     wanted = _wanted(weights.shape, layers, kept)
     rows: list[HeadRow] = []
     dtype = ""
     for name in [stack] if stack else weights.shape.stacks:
-        for layer in (n for n in wanted if n < weights.shape.layers(name)):
+        for layer in (n for n in wanted if n < weights.shape.layers(name) and _asked(kept, name, n)):
             factors = layer_factors(weights, layer=layer, fold=fold, stack=name)
             dtype = str(factors[0].output.dtype).removeprefix("torch.")
-            rows += [row for row in layer_rows(factors, offset) if kept is None or (layer, row.head) in kept]
+            rows += [row for row in layer_rows(factors, offset) if kept is None or (name, layer, row.head) in kept]
     generator = torch.Generator().manual_seed(seed)
     table = HeadTable(
         model=getattr(source, "name", "arrays"),
@@ -188,13 +188,14 @@ def rank_nulls(d_model: int, d_head: int, seed: int) -> dict[str, Null]:
     return nulls
 
 
-def _wanted(shape: ModelShape, layers: Sequence[int] | None, heads: Sequence[tuple[int, int]] | None) -> list[int]:
+def _asked(kept: Sequence[Placed] | None, stack: Stack, layer: int) -> bool:
+    return kept is None or any(place[:2] == (stack, layer) for place in kept)
+
+
+def _wanted(shape: ModelShape, layers: Sequence[int] | None, heads: Sequence[Placed] | None) -> list[int]:
     count = max(shape.n_layers, shape.n_encoder_layers)
-    wanted = sorted(set(layers) if layers is not None else {layer for layer, _ in heads or ()} or set(range(count)))
+    wanted = sorted(set(layers) if layers is not None else {layer for _, layer, _ in heads or ()} or set(range(count)))
     outside = next((layer for layer in wanted if not 0 <= layer < count), None)
     if outside is not None:
         raise HeadError(f"layer {outside} does not exist: this model has layers 0 to {count - 1}")
-    missing = next((head for _, head in heads or () if not 0 <= head < shape.n_heads), None)
-    if missing is not None:
-        raise HeadError(f"head {missing} does not exist: each layer has heads 0 to {shape.n_heads - 1}")
     return wanted

@@ -20,10 +20,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechview.errors import UsageError
-from mechview.factors import HeadFactors, check_head, factor_head, head_label, homogeneous
+from mechview.factors import HeadFactors, factor_head, head_label, homogeneous
 from mechview.heads.circuits import Pairs, Sweep, Thin, best_columns, diagonal_share, random_turn, sampled_ranks, sweep
-from mechview.heads.labels import head_pairs
+from mechview.heads.labels import placed_heads
 from mechview.heads.vocabulary import Reading, Rows, check_unembedding, kept_ids, key_rows, query_rows, unembedding
+from mechview.models.reader import check_layer
 from mechview.models.scores import head_scale, project
 from mechview.models.weights import AttentionWeights, HasWeights, HeadNorm, ModelWeights, Stack, weights_of
 from mechview.results import Result
@@ -178,13 +179,13 @@ def chosen_members(
     """The heads meant, each with its layer, read once a layer."""
     if (heads is None) == (layer is None or head is None):
         raise UsageError("say which head: layer= and head=, or heads= for a sum of several")
-    pairs = head_pairs(heads) if heads is not None else [(layer or 0, head or 0)]
-    if not pairs:
+    only = check_layer(weights.shape, 0, stack)
+    checked = placed_heads(heads if heads is not None else [(layer or 0, head or 0)], weights.shape, only)
+    if not checked:
         raise UsageError("heads is empty: name at least one head")
     several = len(weights.shape.stacks) > 1
-    checked = [(number, h, check_head(weights.shape, number, h, stack)) for number, h in pairs]
-    layers = {number: weights.attention(number, place) for number, _, place in checked}
-    return [Member(factor_head(layers[number], h, fold, several), layers[number]) for number, h, _ in checked]
+    layers = {number: weights.attention(number, place) for place, number, _ in checked}
+    return [Member(factor_head(layers[number], h, fold, several), layers[number]) for _, number, h in checked]
 
 
 def _narrow(side: Tensor, member: Member) -> Tensor:

@@ -28,7 +28,7 @@ from mechview.models.native import capture_native, find_module, stack_layout, st
 from mechview.models.reader import NamedWeights, block_path
 from mechview.models.shape import refused_pass
 from mechview.models.trace import Trace
-from mechview.models.tracing import Bos, Prompt, decoder_ids, encode
+from mechview.models.tracing import Bos, Prompt, as_model, decoder_ids, encode
 from mechview.models.weights import Stack
 from mechview.tokens import describe
 
@@ -70,12 +70,13 @@ class Replacement:
         target[at] = self.value[at].to(target)
 
 
-def recorded(model: Model, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
+def recorded(model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
     """A trace captured from the very module that replacements act on, whatever backend `trace` prefers.
 
     Raises:
         PromptError: see `trace`. UnsupportedError: the model cannot be run faithfully.
     """
+    model = as_model(model)
     module, weights = runnable(model), cast("ArrayWeights | NamedWeights", model.weights)
     ids = encode(model, prompt, bos)
     target = decoder_ids(model, decoder) if model.shape.n_encoder_layers else None

@@ -60,9 +60,9 @@ def encoder_side(trace: Trace) -> Trace:
     )
 
 
-def stack_prefix(trace: Trace) -> str:
+def stack_prefix(weights: ModelWeights) -> str:
     """`E.` before the layers of an encoder that was taken out of a larger model."""
-    return "E." if isinstance(trace.weights, EncoderWeights) else ""
+    return "E." if isinstance(weights, EncoderWeights) else ""
 
 
 def prefixed(component: str, prefix: str) -> str:

@@ -47,7 +47,7 @@ def report(
     Args:
         prompts: texts or token ids; a sentence that repeats itself unless given; `[]` for weights alone.
         layers: layers to show, all unless given.
-        heads: heads to show, as `"L5H1"` or `(5, 1)`.
+        heads: heads to show, as `"L5H1"`, `"E.L5H1"`, or `(5, 1)` in every stack.
         fold: fold norm gains (and centring) into the factors.
         offset: where a rotary head's pattern is taken, `q_pos - k_pos`.
         keep_text: keep the prompts' text; otherwise the page has positions only.

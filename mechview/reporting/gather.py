@@ -110,12 +110,15 @@ def gather(
 
 def know(model: Any, choice: dict[str, Any], settings: dict[str, Any], run: bool) -> Known:
     """What no prompt changes; roles only where the model can be run."""
-    from mechview.heads.labels import head_pairs
     from mechview.heads.table import head_table
 
-    pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
     table = head_table(
-        model, layers=choice["layers"], heads=pairs, fold=settings["fold"], offset=settings["offset"], seed=SEED
+        model,
+        layers=choice["layers"],
+        heads=choice["heads"],
+        fold=settings["fold"],
+        offset=settings["offset"],
+        seed=SEED,
     )
     scores, lines, said = _roles(model, run, {row.label for row in table.rows}, settings)
     return Known(table, scores, lines, tuple(said))

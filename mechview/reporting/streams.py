@@ -115,10 +115,11 @@ def _waterfall(trace: Any, keep_text: bool) -> Waterfall:
 
 def _shares(trace: Any, components: tuple[str, ...]) -> np.ndarray:
     """Shares of the same token at every position, for the rows of the ledger."""
+    from mechview.residual.grains import Split
     from mechview.residual.readout import logit_direction
     from mechview.residual.shares import along
 
-    names, values = along(trace, logit_direction(trace, _likeliest(trace), None, None), "layer")
+    names, values = along(trace, logit_direction(trace, _likeliest(trace), None, None), Split("layer"))
     place = {name: n for n, name in enumerate(names)}
     blank = np.full(values.shape[1], np.nan)
     return np.stack([_array(values[place[name]]) if name in place else blank for name in components])

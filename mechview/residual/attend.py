@@ -25,8 +25,9 @@ from mechview.models.positions import position_bias, visible
 from mechview.models.scores import head_scale, project
 from mechview.models.trace import Trace, as_trace
 from mechview.models.weights import AttentionWeights, Stack
+from mechview.residual.grains import Grain, Split, split_of
 from mechview.residual.ledger import gathered, steps_before, steps_to
-from mechview.residual.rows import GRAINS, Grain, transport
+from mechview.residual.rows import transport
 from mechview.results import Result, check_count
 
 
@@ -47,6 +48,8 @@ class ScoreLedger(Result):
     position_bias: float
     total: float
     error: float
+    by: Grain = "head"
+    neurons: int | None = None
 
     def top(self, k: int | Any = 10) -> list[tuple[str, str, float]]:
         """The k largest pairs (query side, key side, value); then the remainder as one row."""
@@ -76,11 +79,13 @@ def score_ledger(
     query: int = -1,
     key: int = 0,
     by: Grain = "head",
+    neurons: int | Any = None,
     stack: Stack | None = None,
 ) -> ScoreLedger:
     """The score of one head at one (query, key) pair, split over pairs of components.
 
     Args:
+        neurons: of each MLP, how many have rows of their own (`by="neuron"`; 10 unless given), largest writes first.
         stack: of an encoder-decoder model, `encoder` for a head of the encoder, `cross` for one of cross-attention,
             whose key positions are the encoder's.
 
@@ -88,12 +93,11 @@ def score_ledger(
         UsageError: positions outside the prompt, a masked pair, an unknown grain.
     """
     trace = as_trace(trace)
-    if by not in GRAINS:
-        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    split = split_of(by, neurons)
     stack = check_head(trace.weights.shape, layer, head, stack or trace.stack)
     weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
     query, key = _checked(seen, weights, query, key)
-    asks, asked = _query_side(trace, weights, by, query), _key_side(trace, weights, by, key)
+    asks, asked = _query_side(trace, weights, split, query), _key_side(trace, weights, split, key)
     factors = factor_head(weights, head, True, len(trace.weights.shape.stacks) > 1)
     pattern = factors.pattern_affine(query - key if factors.needs_offset else None, length=len(seen.source))
     q = _sides(asks.values) @ pattern.left.double()
@@ -112,25 +116,27 @@ def score_ledger(
         position_bias=added,
         total=total,
         error=abs(float(values.sum()) + added - total) / max(abs(total), float(values.abs().max()), 1e-30),
+        by=by,
+        neurons=split.neurons,
     )
 
 
-def _query_side(trace: Trace, weights: AttentionWeights, by: Grain, query: int) -> Side:
+def _query_side(trace: Trace, weights: AttentionWeights, split: Split, query: int) -> Side:
     """What was written to the stream that the queries read, over the scale of the norm before them."""
     layer, stack = weights.layer, weights.stack
-    rows = gathered(trace, by, layer + 1, _home(stack), steps_before(trace, by, layer, stack))
+    rows = gathered(trace, split, layer + 1, _home(stack), steps_before(trace, split, layer, stack))
     rho = norm_scale(trace.attention(layer, stack).stream[query].double(), weights.norm)
     return Side(tuple(rows.names), rows.values[:, query].double() / rho)
 
 
-def _key_side(trace: Trace, weights: AttentionWeights, by: Grain, key: int) -> Side:
+def _key_side(trace: Trace, weights: AttentionWeights, split: Split, key: int) -> Side:
     """The same of the keys; of cross-attention, the encoder's rows behind its final norm."""
     if weights.stack != "cross":
-        return _query_side(trace, weights, by, key)
+        return _query_side(trace, weights, split, key)
     last, norm = trace.weights.shape.n_encoder_layers - 1, trace.weights.ends().encoder_final_norm
-    written = steps_to(trace, by, last, "post", "encoder")
+    written = steps_to(trace, split, last, "post", "encoder")
     normed = transport(norm, trace.stream(last, "post", "encoder"), "E.final_norm_bias")
-    rows = gathered(trace, by, last + 1, "encoder", chain(written, normed))
+    rows = gathered(trace, split, last + 1, "encoder", chain(written, normed))
     return Side(tuple(rows.names), rows.values[:, key].double())
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from mechview.errors import UsageError
 from mechview.models.blocks import queries
 from mechview.models.trace import Trace, as_trace
+from mechview.residual.grains import Grain
 from mechview.residual.ledger import Ledger, Place, ledger
-from mechview.residual.rows import Grain
 
 
 def ledger_blocks(

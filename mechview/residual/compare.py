@@ -26,8 +26,8 @@ from mechview.residual.compare_rows import Comparison, Question
 from mechview.residual.compare_sets import Item, compare_sets
 from mechview.residual.compare_traces import compare_positions as _positions
 from mechview.residual.compare_traces import compare_traces
+from mechview.residual.grains import Grain
 from mechview.residual.readout import Target
-from mechview.residual.rows import Grain
 
 Side = Trace | Opened | Prompt | Sequence[Item]
 
@@ -42,7 +42,7 @@ def compare(
     target: Target | None = None,
     against: Target | None = None,
     direction: Float[Tensor, "d_model"] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     paired: bool | None = None,
     offset: int = 0,
     fold: bool = True,
@@ -105,8 +105,8 @@ def _compared(
 
 def compare_positions(
     trace: Trace,
-    a: int,
-    b: int,
+    a: int | Any,
+    b: int | Any,
     *,
     by: Grain = "head",
     target: Target | None = None,

@@ -9,12 +9,13 @@ of writes has no sign, so no test: its mean over the prompts is given.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mechview.errors import UsageError
 from mechview.models.load import Model
+from mechview.models.prompt_tables import Case
 from mechview.models.trace import Trace
 from mechview.residual.align import DIFFERENT_TOKENIZERS, Pair, one_vocabulary
 from mechview.residual.compare_rows import Comparison, Question, Row, alike, position_in, relative_to
@@ -23,6 +24,7 @@ from mechview.residual.compare_statistics import mean_differences
 from mechview.residual.compare_traces import caps_note, compared
 
 Array = np.ndarray
+Key = tuple[str, str]
 SIDES = ("side_a", "side_b", "delta")
 
 
@@ -45,21 +47,40 @@ def compare_passes(a: Model, b: Model, prompts: Sequence[Item], question: Questi
     """
     cases = cases_of(prompts)
     question = common_question(cases, question)
-    found: list[Comparison] = []
-    for case in cases:
-        if isinstance(case.prompt, Trace):
-            raise UsageError("a trace was run by one model already: give two models their prompts as text or ids")
-        own = question if case.target is None else replace(question, target=case.target, against=case.against)
-        traces = [question.passed(model, case.prompt) for model in (a, b)]
-        found.append(_one(traces[0], traces[1], own))
-    rows, method, notes = _together(found, question.quantity, draws, seed)
-    return Passes(
-        rows=tuple(rows),
-        identical=all(each.identical for each in found),
-        error=max(each.error for each in found),
-        method=method,
-        notes=tuple(dict.fromkeys((*notes, *(note for each in found for note in each.notes if note != "identical")))),
-    )
+    met = _Met()
+    for n, case in enumerate(cases):
+        met.take(_compared(a, b, case, question), n, len(cases))
+    rows, method, notes = _together(met, question.quantity, draws, seed)
+    return Passes(tuple(rows), met.identical, met.error, method, tuple(dict.fromkeys((*notes, *met.notes))))
+
+
+def _compared(a: Model, b: Model, case: Case, question: Question) -> Comparison:
+    """One prompt in both models; the passes end with it."""
+    if isinstance(case.prompt, Trace):
+        raise UsageError("a trace was run by one model already: give two models their prompts as text or ids")
+    own = question if case.target is None else replace(question, target=case.target, against=case.against)
+    return _one(question.passed(a, case.prompt), question.passed(b, case.prompt), own)
+
+
+@dataclass
+class _Met:
+    """What is kept of the prompts: the rows of the first, and three numbers a row of each."""
+
+    rows: dict[Key, Row] = field(default_factory=dict)
+    values: dict[Key, Array] = field(default_factory=dict)
+    identical: bool = True
+    error: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def take(self, one: Comparison, n: int, count: int) -> None:
+        if n == 0:
+            self.rows = {(row.component, row.quantity): row for row in one.rows}
+            self.values = {key: np.full((3, count), np.nan) for key in self.rows}
+        for row in one.rows:
+            if (row.component, row.quantity) in self.values:
+                self.values[row.component, row.quantity][:, n] = [getattr(row, side) for side in SIDES]
+        self.identical, self.error = self.identical and one.identical, max(self.error, one.error)
+        self.notes = tuple(dict.fromkeys((*self.notes, *(note for note in one.notes if note != "identical"))))
 
 
 def _one(a: Trace, b: Trace, question: Question) -> Comparison:
@@ -72,20 +93,13 @@ def _one(a: Trace, b: Trace, question: Question) -> Comparison:
     )
     return compared(
         a, b, question, (pair,), alike(a.weights, b.weights),
-        kind="models", aligned=None, asked=asked, notes=(spoken, caps_note([a, b], question)),
+        kind="models", aligned=None, asked=asked, notes=(spoken, caps_note([a.weights, b.weights], question)),
     )  # fmt: skip
 
 
-def _together(
-    found: Sequence[Comparison], quantity: str, draws: int, seed: int
-) -> tuple[list[Row], str, tuple[str, ...]]:
+def _together(met: _Met, quantity: str, draws: int, seed: int) -> tuple[list[Row], str, tuple[str, ...]]:
     """One row per component: means over prompts, tested where the quantity has a sign."""
-    first = {(row.component, row.quantity): row for row in found[0].rows}
-    values = {key: np.empty((3, len(found))) for key in first}
-    for n, each in enumerate(found):
-        for row in each.rows:
-            if (row.component, row.quantity) in values:
-                values[row.component, row.quantity][:, n] = [getattr(row, side) for side in SIDES]
+    first, values = met.rows, met.values
     signed = [key for key in first if key[1] == quantity and np.isfinite(values[key]).all()]
     a, b = (np.stack([values[key][side] for key in signed]) for side in (0, 1))
     tests = mean_differences(a, b, paired=True, draws=draws, seed=seed)

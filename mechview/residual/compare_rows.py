@@ -26,8 +26,9 @@ from mechview.models.trace import Trace
 from mechview.models.tracing import Bos, Prompt, trace
 from mechview.models.weights import ModelWeights, Stack
 from mechview.residual.align import Alignment
+from mechview.residual.grains import GRAINS, Grain
+from mechview.residual.places import checked_position
 from mechview.residual.readout import Target
-from mechview.residual.rows import GRAINS, Grain
 from mechview.results import Result
 
 NAME = re.compile(r"(?:([EX])\.)?L(\d+)(?:H(\d+))?(?:[.~<]|$)")
@@ -47,7 +48,7 @@ class Question:
     target: Target | None = None
     against: Target | None = None
     direction: Float[Tensor, "d_model"] | None = None
-    position: int = -1
+    position: int | Any = -1
     bos: Bos = "auto"
     decoder: Prompt | None = None
     stack: Stack | None = None
@@ -235,16 +236,13 @@ def placer(weights: ModelWeights) -> Placer:
     return cache(place)
 
 
-def position_in(trace: Trace, position: int) -> int:
+def position_in(trace: Trace, position: int | Any) -> int:
     """A position counted from the start.
 
     Raises:
         UsageError: the prompt does not have it.
     """
-    length = len(trace.tokens)
-    if not -length <= position < length:
-        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
-    return position % length
+    return checked_position(position, len(trace.tokens))
 
 
 def alike(a: ModelWeights, b: ModelWeights) -> bool:

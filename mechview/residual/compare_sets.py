@@ -19,6 +19,7 @@ from mechview.models.one_stack import prefixed, stack_prefix
 from mechview.models.prompt_tables import Case
 from mechview.models.trace import Trace
 from mechview.models.tracing import Prompt
+from mechview.models.weights import ModelWeights
 from mechview.residual.compare_rows import Comparison, Question, Row, placer, position_in, relative_to
 from mechview.residual.compare_statistics import Tested, mean_differences
 from mechview.residual.compare_traces import caps_note, groups_of
@@ -45,44 +46,48 @@ def compare_sets(
     if question.by == "source":
         raise UsageError("by='source' names positions, which prompts of a set do not share: use head or layer")
     cases = [cases_of(side) for side in (a, b)]
-    question, named = common_question([*cases[0], *cases[1]], question), [_Named(), _Named()]
-    sides = [list(columns(side, model, question, name)) for side, name in zip(cases, named, strict=True)]
+    question, readers = common_question([*cases[0], *cases[1]], question), [Reader(), Reader()]
+    sides = [list(columns(side, model, question, one)) for side, one in zip(cases, readers, strict=True)]
     names, values_a, values_b = stacked(*sides)
     found = mean_differences(values_a, values_b, paired=paired, draws=draws, seed=seed)
-    first = named[0].trace
-    rows = set_rows(names, question.quantity, values_a, values_b, found, first, "paired" if paired else "unpaired")
+    weights = readers[0].read
+    rows = set_rows(names, question.quantity, values_a, values_b, found, weights, "paired" if paired else "unpaired")
     identical = values_a.shape == values_b.shape and bool((values_a == values_b).all())
-    notes = ("identical" if identical else "", *found.notes, caps_note([first], question))
+    notes = ("identical" if identical else "", *found.notes, caps_note([weights], question))
     return Comparison(
-        kind="sets", model_a=first.model, model_b=named[1].trace.model, by=question.by, rows=tuple(rows),
+        kind="sets", model_a=readers[0].model, model_b=readers[1].model, by=question.by, rows=tuple(rows),
         identical=identical, leading=(question.quantity,), error=max(c.error for side in sides for c in side),
         method=found.method, notes=tuple(note for note in notes if note),
     )  # fmt: skip
 
 
 @dataclass
-class _Named:
-    """Keeps the weights and the name of the first trace of a side."""
+class Reader:
+    """Who read the prompts of a side: the model's name and its weights, and nothing of a pass."""
 
-    first: Trace | None = None
+    model: str = ""
+    weights: ModelWeights | None = None
 
-    def meet(self, seen: Trace) -> Trace:
-        self.first = self.first or seen
-        return seen
+    def meet(self, seen: Trace) -> None:
+        self.model, self.weights = self.model or seen.model, self.weights or seen.weights
 
     @property
-    def trace(self) -> Trace:
-        if self.first is None:
+    def read(self) -> ModelWeights:
+        if self.weights is None:
             raise UsageError("a set of prompts is empty")
-        return self.first
+        return self.weights
 
 
-def columns(cases: Iterable[Case], model: Model | None, question: Question, named: _Named) -> Iterator[Column]:
-    """Values of each prompt in turn."""
-    for case in cases:
-        seen = named.meet(passed(case.prompt, model, question))
-        own = question if case.target is None else replace(question, target=case.target, against=case.against)
-        yield column(seen, own)
+def columns(cases: Iterable[Case], model: Model | None, question: Question, reader: Reader) -> Iterator[Column]:
+    """Values of each prompt in turn; its pass is gone before the next begins."""
+    return (_column_of(case, model, question, reader) for case in cases)
+
+
+def _column_of(case: Case, model: Model | None, question: Question, reader: Reader) -> Column:
+    seen = passed(case.prompt, model, question)
+    reader.meet(seen)
+    own = question if case.target is None else replace(question, target=case.target, against=case.against)
+    return column(seen, own)
 
 
 def passed(prompt: Prompt | Trace, model: Model | None, question: Question) -> Trace:
@@ -121,10 +126,10 @@ def stacked(a: Sequence[Column], b: Sequence[Column]) -> tuple[tuple[str, ...], 
 
 
 def set_rows(
-    names: Sequence[str], quantity: str, a: Array, b: Array, found: Tested, first: Trace, aligned: str
+    names: Sequence[str], quantity: str, a: Array, b: Array, found: Tested, weights: ModelWeights, aligned: str
 ) -> Iterator[Row]:
     """One row per component: means of both sides and what was tested."""
-    place, prefix = placer(first.weights), stack_prefix(first)
+    place, prefix = placer(weights), stack_prefix(weights)
     means = a.mean(1).tolist(), b.mean(1).tolist()
     tests = (each.tolist() for each in (found.delta, found.lo, found.hi, found.p, found.p_adjusted))
     for name, side_a, side_b, delta, lo, hi, p, adjusted in zip(names, *means, *tests, strict=True):

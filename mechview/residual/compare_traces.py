@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,6 +23,7 @@ from mechview.checks import relative
 from mechview.errors import UsageError
 from mechview.models.one_stack import prefixed, stack_prefix
 from mechview.models.trace import Trace
+from mechview.models.weights import ModelWeights
 from mechview.residual.align import Alignment, Pair, align, align_tokens
 from mechview.residual.compare_rows import (
     NAN,
@@ -36,10 +38,11 @@ from mechview.residual.compare_rows import (
     relative_to,
 )
 from mechview.residual.embeddings import embed_steps
+from mechview.residual.grains import Grain, Split
 from mechview.residual.ledger import Rows, ledger
 from mechview.residual.partners import Partner, by_depth, by_name, key_names
 from mechview.residual.readout import before_cap, logit_direction, vector_direction, vocabulary_weights
-from mechview.residual.rows import Grain, Write, block_steps
+from mechview.residual.rows import Write, block_steps
 from mechview.residual.shares import along
 
 DIFFERENT_SHAPES = (
@@ -73,19 +76,19 @@ def compare_traces(a: Trace, b: Trace, question: Question) -> Comparison:
     aligned = align(a, b)
     at = question.position
     asked = None if question.quantity == "norm" else (position_in(a, at), position_in(b, at))
-    notes = (aligned.note, "" if same_shape else DIFFERENT_SHAPES, caps_note([a, b], question))
+    notes = (aligned.note, "" if same_shape else DIFFERENT_SHAPES, caps_note([a.weights, b.weights], question))
     return compared(
         a, b, question, _with_asked(aligned.pairs, asked), same_shape,
         kind="prompts" if same_shape else "models by depth", aligned=aligned, asked=asked, notes=notes,
     )  # fmt: skip
 
 
-def compare_positions(trace: Trace, a: int, b: int, question: Question) -> Comparison:
+def compare_positions(trace: Trace, a: int | Any, b: int | Any, question: Question) -> Comparison:
     """Two positions of one prompt."""
     a, b = position_in(trace, a), position_in(trace, b)
     pair = Pair(a, b, "same" if a == b else "asked")
     asked = None if question.quantity == "norm" else (a, b)
-    notes = (caps_note([trace], question),)
+    notes = (caps_note([trace.weights], question),)
     return compared(trace, trace, question, (pair,), True, kind="positions", aligned=None, asked=asked, notes=notes)
 
 
@@ -191,7 +194,7 @@ class _Meeting:
         aligned = pair.kind if partner.aligned == "same" else partner.aligned
         place = self.place_b if partner.a is None else self.place_a
         return Row(
-            prefixed(partner.component, stack_prefix(self.a)), quantity, side_a, side_b, delta, relative_to(delta, reference),
+            prefixed(partner.component, stack_prefix(self.a.weights)), quantity, side_a, side_b, delta, relative_to(delta, reference),
             **place(partner.component), position_a=pair.a, position_b=pair.b, aligned=aligned,
         )  # fmt: skip
 
@@ -225,7 +228,7 @@ def groups_of(trace: Trace, by: Grain) -> Iterator[Group]:
     for step in embed_steps(trace, stack):
         start.take(step)
     layers = range(trace.weights.shape.layers(stack))
-    steps = chain.from_iterable(block_steps(trace, layer, by, stack) for layer in layers)
+    steps = chain.from_iterable(block_steps(trace, layer, Split(by), stack) for layer in layers)
     added = (Group(step.names, step.values) for step in steps if isinstance(step, Write))
     return chain([Group(tuple(start.names), start.values)], added)
 
@@ -251,7 +254,7 @@ def share_grid(trace: Trace, question: Question) -> Grid:
         totals = before_cap(trace.logits, trace.weights.ends()) @ weight.to(trace.logits.device)
     else:
         raise UsageError("shares need a direction, or a target token and a model with logits")
-    names, values = along(trace, goal, question.by)
+    names, values = along(trace, goal, Split(question.by))
     size = torch.maximum(totals.abs(), values.abs().amax(0)).clamp(min=1e-30)
     return Grid(tuple(names), values, totals, float(((values.sum(0) - totals).abs() / size).max()))
 
@@ -263,8 +266,8 @@ def _with_asked(pairs: tuple[Pair, ...], asked: tuple[int, int] | None) -> tuple
     return (*pairs, Pair(*asked, "asked"))
 
 
-def caps_note(traces: Sequence[Trace], question: Question) -> str:
+def caps_note(sides: Sequence[ModelWeights], question: Question) -> str:
     """What to say of a final soft-cap, if shares of a logit are asked for and there is one."""
-    caps = [trace.weights.ends().softcap for trace in traces]
+    caps = [weights.ends().softcap for weights in sides]
     capped = question.target is not None and any(cap is not None for cap in caps)
     return "shares are of the logit before the final soft-cap" if capped else ""

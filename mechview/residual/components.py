@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,7 +19,8 @@ from mechview.factors import head_label
 from mechview.models.intervene import Place, Replacement
 from mechview.models.trace import Trace, as_added
 from mechview.models.weights import ModelShape, Stack
-from mechview.residual.readout import Target, before_cap, direction_name, vocabulary_weights
+from mechview.residual.places import checked_position
+from mechview.residual.readout import Target, as_target, before_cap, direction_name, vocabulary_weights
 from mechview.residual.rows import mlp_added
 
 Kind = Literal["head", "attention", "mlp"]
@@ -110,24 +110,16 @@ class Metric:
         return float(self(trace.capture.logits[None])[0])  # type: ignore[index]
 
 
-def metric_of(trace: Trace, target: Target, against: Target | None, position: int) -> Metric:
+def metric_of(trace: Trace, target: Target | Any, against: Target | None, position: int | Any) -> Metric:
     """The metric of a target on a prompt.
 
     Raises:
         UsageError: no such position, or the model has no logits.
     """
-    length = len(trace.tokens)
-    if not -length <= position < length:
-        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
+    position = checked_position(position, len(trace.tokens))
+    if as_target(target) is None:
+        raise UsageError("say which token's logit is measured: target=")
     if trace.logits is None:
         raise UsageError("this model has no unembedding: there is no logit to measure")
     weight = vocabulary_weights(trace, target, against, trace.tokenizer)
-    return Metric(trace, direction_name(target, against), weight, position % length)
-
-
-def mean_values(traces: Sequence[Trace], part: Component, length: int, per_position: bool) -> Tensor:
-    """The component's value averaged over prompts, and over positions unless these are kept apart."""
-    values = [value_of(trace, part) for trace in traces]
-    if per_position:
-        return torch.stack(values).mean(0)
-    return torch.cat(values).mean(0, keepdim=True).expand(length, -1)
+    return Metric(trace, direction_name(target, against), weight, position)

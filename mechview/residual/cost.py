@@ -17,7 +17,9 @@ from mechview.models.intervene import BATCH
 from mechview.models.load import Model
 from mechview.models.reader import NamedWeights
 from mechview.models.weights import ModelShape
-from mechview.residual.components import components_of
+from mechview.residual.components import component, components_of
+from mechview.residual.grains import Split, split_of
+from mechview.residual.paths import has_path
 from mechview.results import Result
 
 DOUBLE = 8
@@ -122,9 +124,9 @@ def estimate(model: Model, prompts: Sequence[Sequence[int]], verb: str = "resid"
     """What a verb will cost on prompts of token ids.
 
     Args:
-        verb: resid, lens, compare, ablate, patch, attend or report.
-        asked: what changes the cost: `by` and `target` of resid, `by` and `donors` (prompts that mean and resample
-            take from) of ablate, `what` of patch, `models` of compare.
+        verb: resid, lens, why, compare, ablate, patch, attend or report.
+        asked: what changes the cost: `by`, `neurons`, `target` and `growth` of resid, `layer` of why, `by` and `donors` (prompts that mean and resample
+            take from) of ablate, `what`, `positions`, `receiver` and `sender` of patch, `models` of compare.
 
     Raises:
         UsageError: a verb that runs no pass.
@@ -171,7 +173,9 @@ class Plan:
 
 def _resid(sizes: Sizes, lengths: list[int], asked: dict[str, Any]) -> Plan:
     """Rows of the stream by grain (parts, rows, and their sum in float64), or shares at one position."""
-    n, rows = max(lengths), _rows(sizes.shape, max(lengths), str(asked.get("by", "head")))
+    n, rows = max(lengths), _rows(sizes.shape, max(lengths), _split(asked))
+    if asked.get("growth"):
+        return _single(sizes, lengths, 3 * DOUBLE * _points(sizes.shape) * n * sizes.shape.d_model)
     wide = asked.get("target") is None
     answer = rows * n * sizes.shape.d_model * (2 * sizes.bytes + DOUBLE) if wide else rows * DOUBLE
     return _single(sizes, lengths, answer)
@@ -190,7 +194,7 @@ def _single(sizes: Sizes, lengths: list[int], answer: int) -> Plan:
 def _compare(sizes: Sizes, lengths: list[int], asked: dict[str, Any]) -> Plan:
     """Both sides run every prompt; two traces are alive at once, and rows of both."""
     sides, n = int(asked.get("models", 1)), max(lengths)
-    rows = _rows(sizes.shape, n, str(asked.get("by", "head")))
+    rows = _rows(sizes.shape, n, _split(asked))
     held = 2 * sizes.trace(n)
     answer = 2 * rows * n * sizes.shape.d_model * (2 * sizes.bytes + DOUBLE)
     return Plan(sides * len(lengths), sides * sum(map(sizes.flops, lengths)), held, sizes.moment(n), answer)
@@ -207,18 +211,30 @@ def _ablate(sizes: Sizes, lengths: list[int], asked: dict[str, Any]) -> Plan:
 def _patch(sizes: Sizes, lengths: list[int], asked: dict[str, Any]) -> Plan:
     """The clean and the corrupted pass, one with its own values put back, and one a patch."""
     what, s = str(asked.get("what", "heads")), sizes.shape
+    if asked.get("receiver"):
+        return _changed(sizes, lengths, [], 1 + _senders(s, asked))
     kinds = {"heads": "head", "attention": "attention", "mlp": "mlp"}
     points = 1 if s.placement == "parallel" else 2
-    streams = sum(s.layers(stack) * points + 1 for stack in s.stacks[:2]) * max(lengths)
+    streams = sum(s.layers(stack) * points + 1 for stack in s.stacks[:2])
     changed = streams if what == "stream" else len(components_of(s, (kinds.get(what, "head"),)))  # type: ignore[arg-type]
-    return _changed(sizes, lengths, [], 1 + changed)
+    where = asked.get("positions") or ("each" if what == "stream" else "all")
+    times = max(lengths) if where == "each" else 1 if where == "all" else len(where)
+    return _changed(sizes, lengths, [], 1 + changed * times)
+
+
+def _senders(shape: ModelShape, asked: dict[str, Any]) -> int:
+    """Heads with a direct path to the receiver's input, or those asked for."""
+    name, side = asked["receiver"]
+    goal = component(shape, name)
+    every = [part for part in components_of(shape, ("head",)) if has_path(part, goal, side)]
+    return len(asked.get("sender") or every)
 
 
 def _changed(sizes: Sizes, lengths: list[int], donors: list[int], changed: int) -> Plan:
     n = max(lengths)
     runs = [*lengths, *donors]
     flops = sum(map(sizes.flops, runs)) + changed * sizes.flops(n)
-    held = sum(map(sizes.trace, runs))
+    held = sum(map(sizes.trace, lengths)) + max(map(sizes.trace, donors), default=0)  # donors run one at a time
     return Plan(len(runs) + changed, flops, held, sizes.moment(n, min(changed, BATCH)), 0)
 
 
@@ -228,12 +244,27 @@ def _attend(sizes: Sizes, lengths: list[int], _: dict[str, Any]) -> Plan:
     return Plan(plan.passes, plan.flops, sum(map(sizes.trace, lengths)), sizes.moment(n), 0)
 
 
-def _rows(shape: ModelShape, n: int, by: str) -> int:
+def _why(sizes: Sizes, lengths: list[int], asked: dict[str, Any]) -> Plan:
+    """Rows before the head's layer (of both stacks, one after the other), and every pair of them."""
+    n, layers = max(lengths), int(asked.get("layer", sizes.shape.n_layers - 1)) + 1
+    rows = _rows(sizes.shape, n, _split(asked), layers)
+    return _single(sizes, lengths, 2 * rows * n * sizes.shape.d_model * sizes.bytes + 2 * DOUBLE * rows * rows)
+
+
+def _split(asked: dict[str, Any]) -> Split:
+    return split_of(asked.get("by") or "head", asked.get("neurons"))
+
+
+def _points(shape: ModelShape) -> int:
+    return shape.n_layers * (1 if shape.placement == "parallel" else 2) + 1
+
+
+def _rows(shape: ModelShape, n: int, split: Split, layers: int | None = None) -> int:
     """Rows of a ledger at a grain; of biases, experts and neurons a few more a layer."""
     attentions = 1 if len(shape.stacks) == 1 else 2
-    heads = {"layer": 1, "source": shape.n_heads * n + 1}.get(by, shape.n_heads + 1)
-    extra = {"bias": 2, "neuron": 10, "expert": 8}.get(by, 0)
-    return shape.n_layers * (attentions * heads + 1 + extra) + 3
+    heads = {"layer": 1, "source": shape.n_heads * n + 1}.get(split.by, shape.n_heads + 1)
+    extra = {"bias": 2, "neuron": split.neurons or 0, "expert": 8}.get(split.by, 0)
+    return (shape.n_layers if layers is None else layers) * (attentions * heads + 1 + extra) + 3
 
 
 VERBS: dict[str, Callable[[Sizes, list[int], dict[str, Any]], Plan]] = {
@@ -242,6 +273,7 @@ VERBS: dict[str, Callable[[Sizes, list[int], dict[str, Any]], Plan]] = {
     "compare": _compare,
     "ablate": _ablate,
     "patch": _patch,
+    "why": _why,
     "attend": _attend,
     "report": _attend,
 }

@@ -39,7 +39,8 @@ class Attribution(Result):
     """Rows `values[component, pos]` along a direction; `total` is the model's own value at each position.
 
     `error` is the largest of |sum of rows - total| over the largest of |total| and the rows, position by
-    position. With a final soft-cap, values are of the logit before it.
+    position. With a final soft-cap, values are of the logit before it. The final norm is frozen at its own scale and
+    folded for a logit; a vector is read from the raw stream (`freeze`, `fold`).
     """
 
     components: tuple[str, ...]
@@ -50,6 +51,8 @@ class Attribution(Result):
     n_layers: int
     n_heads: int
     softcap: float | None = None
+    freeze: str = "own"
+    fold: bool = True
     model: str = ""
     revision: str | None = None
 
@@ -112,7 +115,8 @@ def direct_attribution(
     return Attribution(
         components=tuple(names), values=values, total=total.to(values), error=float(off.max()), direction=goal.name,
         n_layers=shape.layers(seen.maps.stack), n_heads=shape.n_heads,
-        softcap=seen.maps.ends.softcap if goal.is_logit else None, model=seen.model, revision=seen.revision,
+        softcap=seen.maps.ends.softcap if goal.is_logit else None, freeze="own" if goal.is_logit else "none",
+        fold=goal.is_logit, model=seen.model, revision=seen.revision,
     )  # fmt: skip
 
 

@@ -32,8 +32,9 @@ from mechview.models.reader import check_layer
 from mechview.models.trace import Trace
 from mechview.models.tracing import Bos, Prompt, trace
 from mechview.models.weights import HasWeights, ModelWeights, Stack, weights_of
+from mechview.residual.grains import Grain, split_of
+from mechview.residual.places import checked_position
 from mechview.residual.readout import Direction, fold_direction
-from mechview.residual.rows import Grain
 from mechview.residual.shares import Shares, along
 
 HEAD = re.compile(r"(E\.|X\.)?L(\d+)H(\d+)\.(message|pattern)\.([uv])(\d+)")
@@ -87,9 +88,7 @@ def mean_direction(
         total = torch.zeros(model.shape.d_model, dtype=torch.float64)
         for prompt in prompts:
             stream = trace(model, prompt, bos=bos).stream(layer, point)  # type: ignore[arg-type]
-            if not -len(stream) <= position < len(stream):
-                raise UsageError(f"position {position} does not exist: a prompt has positions 0 to {len(stream) - 1}")
-            total += stream[position].double().cpu()
+            total += stream[checked_position(position, len(stream))].double().cpu()
         means.append(total / len(prompts))
     name = f"means.L{layer}.{point}"
     origin = f"mean stream at L{layer}.{point} of {len(b)} prompts minus that of {len(a)}, position {position}"
@@ -99,7 +98,13 @@ def mean_direction(
 
 
 def shares_along(
-    trace: Trace, direction: NamedDirection, *, position: int = -1, by: Grain = "head", read: str = "stream"
+    trace: Trace,
+    direction: NamedDirection,
+    *,
+    position: int | Any = -1,
+    by: Grain = "head",
+    read: str = "stream",
+    neurons: int | Any = None,
 ) -> Shares:
     """Shares of every component along a named direction, summing to the model's own value of it.
 
@@ -111,15 +116,14 @@ def shares_along(
         UsageError: no such position or reading, or a vector of another width.
     """
     goal, own = reading(trace, direction, read)
-    length = len(own)
-    if not -length <= position < length:
-        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
-    names, values = along(trace, goal, by)
+    position = checked_position(position, len(own))
+    split = split_of(by, neurons)
+    names, values = along(trace, goal, split)
     column, total, folded = values[:, position], float(own[position]), read == "final norm"
     return Shares(
         components=tuple(names), values=column, total=total,
         error=abs(float(column.sum()) - total) / max(abs(total), float(column.abs().max()), 1e-30),
-        direction=goal.name, position=position % length, by=by, freeze="own" if folded else "none", fold=folded,
+        direction=goal.name, position=position, by=by, neurons=split.neurons, freeze="own" if folded else "none", fold=folded,
         model=trace.model, revision=trace.revision,
     )  # fmt: skip
 

@@ -1,13 +1,16 @@
 """What a component is replaced by: nothing, its mean over prompts, or its value on other prompts.
 
-Values of a mean are gathered one prompt at a time, so memory does not grow with the number of prompts; only
-resampling, and a mean at each position by itself, need prompts of the same length as the one they are put into.
+Values are gathered or put in one prompt at a time, so memory does not grow with the number of prompts: a mean is a
+running sum, and prompts to resample from are run again by each use, one pass beside the many that the use makes.
+Resampling, and a mean at each position by itself, need prompts of the same length as the one they are put into.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,39 +20,51 @@ from mechview.errors import PromptError, UsageError
 from mechview.models.intervene import recorded
 from mechview.models.load import Model
 from mechview.models.trace import Trace
-from mechview.models.tracing import Bos, Prompt
+from mechview.models.tracing import Bos, Prompt, decoder_ids, encode
 from mechview.models.weights import Stack
-from mechview.residual.components import Component, Kind, components_of, mean_values, value_of
+from mechview.reprs import short_repr
+from mechview.residual.components import Component, Kind, components_of, value_of
+from mechview.residual.places import checked_position
 
 METHODS = ("zero", "mean", "resample")
 EVERY: tuple[Kind, ...] = ("head", "attention", "mlp")
 
 
+Values = Callable[[Component], Float[Tensor, "pos _width"]]
+
+
 @dataclass(frozen=True)
 class Donors:
-    """Replacements of every component: `means` by name, or the traces that values are taken from."""
+    """Replacements of every component: `means` by name, or prompts to resample from, run anew for each use.
+
+    `lengths` are those of the prompts' tokens where values belong to positions (own tokens, encoder's tokens).
+    """
+
+    __repr__ = short_repr
 
     method: str
-    means: dict[str, Float[Tensor, "_width"]] = field(default_factory=dict)
-    traces: tuple[Trace, ...] = ()
-    per_position: bool = False
+    means: dict[str, Float[Tensor, "*pos _width"]] = field(default_factory=dict)
+    model: Model | None = None
+    prompts: tuple[Any, ...] = ()
+    decoder: Any = None
+    bos: Bos = "auto"
+    lengths: tuple[int, int] | None = None
 
-    def values(self, part: Component, base: Trace) -> list[Float[Tensor, "pos _width"]]:
-        """What is put in the component's place in this pass, once for each replacement.
+    def rounds(self, base: Trace) -> Iterator[Values]:
+        """What is put in a component's place, once for each replacement; one donor's pass is alive at a time.
 
         Raises:
             PromptError: values at positions, from a prompt of another length.
         """
-        own = value_of(base, part)
-        if self.method == "zero":
-            return [torch.zeros_like(own)]
-        if self.means:
-            return [self.means[part.name].to(own).expand_as(own)]
-        for other in self.traces:
-            check_same_length(base, other)
-        if self.method == "mean":
-            return [mean_values(self.traces, part, len(own), self.per_position)]
-        return [value_of(donor, part) for donor in self.traces]
+        if self.lengths is not None:
+            check_lengths(lengths_of(base), self.lengths)
+        if self.method != "resample":
+            return iter([lambda part: self._constant(part, value_of(base, part))])
+        others = passes(self.model, self.prompts, self.decoder, self.bos)  # type: ignore[arg-type]
+        return map(partial(partial, value_of), others)  # unlike a loop, a map keeps nothing of what it gave
+
+    def _constant(self, part: Component, own: Float[Tensor, "pos _width"]) -> Float[Tensor, "pos _width"]:
+        return torch.zeros_like(own) if self.method == "zero" else self.means[part.name].to(own).expand_as(own)
 
 
 def donors_of(
@@ -69,30 +84,53 @@ def donors_of(
         raise UsageError(f"per_position belongs to mean ablation, not to {method}")
     if prompts is not None and (isinstance(prompts, str) or not prompts):
         raise UsageError("prompts is a list of at least one prompt, not one text")
-    passes = (recorded(model, prompt, bos=bos, decoder=decoder) for prompt in prompts or ())
     if method == "mean" and not per_position:
-        return Donors(method, _means(model, passes))
-    traces = tuple(passes)
-    if like is not None:
-        for other in traces:
-            check_same_length(like, other)
-    return Donors(method, {}, traces, per_position)
+        return Donors(method, _means(model, passes(model, prompts or (), decoder, bos)))
+    if prompts is None:
+        return Donors(method)
+    lengths = _one_length(model, prompts, decoder, bos, None if like is None else lengths_of(like))
+    if per_position:
+        found = _means(model, passes(model, prompts, decoder, bos), per_position=True)
+        return Donors(method, found, lengths=lengths)
+    return Donors(method, model=model, prompts=tuple(prompts), decoder=decoder, bos=bos, lengths=lengths)
 
 
-def _means(model: Model, passes: Iterator[Trace]) -> dict[str, Tensor]:
-    """Means over all positions of all passes, which are dropped one by one."""
+def passes(model: Model, prompts: Sequence[Prompt], decoder: Prompt | None, bos: Bos) -> Iterator[Trace]:
+    """The donors' passes, one at a time."""
+    return (recorded(model, prompt, bos=bos, decoder=decoder) for prompt in prompts)
+
+
+def _means(model: Model, donors: Iterator[Trace], per_position: bool = False) -> dict[str, Tensor]:
+    """Means over all passes, which are dropped one by one, and over their positions unless these are kept apart."""
     parts = components_of(model.shape, EVERY)
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    for seen in passes:
+
+    def add(seen: Trace) -> None:
         for part in parts:
             value = value_of(seen, part).double()
-            sums[part.name] = sums[part.name] + value.sum(0) if part.name in sums else value.sum(0)
-            counts[part.name] = counts.get(part.name, 0) + len(value)
+            summed = value if per_position else value.sum(0)
+            sums[part.name] = sums[part.name] + summed if part.name in sums else summed
+            counts[part.name] = counts.get(part.name, 0) + (1 if per_position else len(value))
+
+    for _ in map(add, donors):
+        pass  # a map lets go of each pass before the next begins
     return {name: total / counts[name] for name, total in sums.items()}
 
 
-def checked_positions(positions: Sequence[int] | None, base: Trace, stack: Stack) -> tuple[int, ...] | None:
+def _one_length(
+    model: Model, prompts: Sequence[Prompt], decoder: Prompt | None, bos: Bos, like: tuple[int, int] | None
+) -> tuple[int, int]:
+    """The length that all donors share, read before any of them is run."""
+    counts = [len(encode(model, prompt, bos)) for prompt in prompts]
+    own = len(decoder_ids(model, decoder)) if model.shape.n_encoder_layers else 0
+    found = [(own, count) if model.shape.n_encoder_layers else (count, 0) for count in counts]
+    for each in found:
+        check_lengths(like or found[0], each)
+    return found[0]
+
+
+def checked_positions(positions: Sequence[Any] | None, base: Trace, stack: Stack) -> tuple[int, ...] | None:
     """Positions of a stack's own tokens counted from 0.
 
     Raises:
@@ -101,17 +139,24 @@ def checked_positions(positions: Sequence[int] | None, base: Trace, stack: Stack
     if positions is None:
         return None
     length = len(base.tokens_of(stack)[0])
-    outside = next((n for n in positions if not -length <= n < length), None)
-    if outside is not None:
-        raise UsageError(f"position {outside} does not exist: the prompt has positions 0 to {length - 1}")
-    return tuple(n % length for n in positions)
+    return tuple(checked_position(n, length) for n in positions)
+
+
+def lengths_of(trace: Trace) -> tuple[int, int]:
+    """Numbers of the pass's own tokens and of its encoder's."""
+    return len(trace.tokens), len(trace.source_tokens)
 
 
 def check_same_length(one: Trace, other: Trace) -> None:
     """Raises PromptError: the prompts differ in length, so positions do not correspond."""
-    for a, b in ((one.tokens, other.tokens), (one.source_tokens, other.source_tokens)):
-        if len(a) != len(b):
+    check_lengths(lengths_of(one), lengths_of(other))
+
+
+def check_lengths(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Raises PromptError: the prompts differ in length, so positions do not correspond."""
+    for a, b in zip(one, other, strict=True):
+        if a != b:
             raise PromptError(
-                f"the prompts have {len(a)} and {len(b)} tokens; values are exchanged position by position, "
+                f"the prompts have {a} and {b} tokens; values are exchanged position by position, "
                 "so they must have the same number"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +36,12 @@ from mechview.residual.components import (
     put_back,
     value_of,
 )
-from mechview.residual.donors import Donors, checked_positions, donors_of
+from mechview.residual.donors import Donors, Values, checked_positions, donors_of
 from mechview.residual.readout import Target, logit_direction
 from mechview.residual.rows import mlp_added
 from mechview.results import Result, check_count
 
+NAN = float("nan")
 SIGN = (
     "direct: along the metric with norms frozen; total: metric of the clean pass less that of the ablated one; "
     "difference = direct - total, positive where later components make up for the loss"
@@ -91,12 +93,12 @@ class Effects(Result):
 
 
 def effects(
-    model: Model,
+    model: Model | Any,
     prompt: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     components: Sequence[Named] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     method: str = "zero",
     prompts: Sequence[Prompt] | Donors | None = None,
     by: str = "head",
@@ -132,19 +134,16 @@ def effects(
         model, method, prompts, per_position=per_position, decoder=decoder, bos=bos, like=base
     )  # fmt: skip
     parts = _chosen(model, components, by)
-    exchanges = [
-        [Replacement(part.place, value, part.head, checked_positions(positions, base, part.stack)) for value in values]
-        for part in parts
-        if (values := donors.values(part, base))
-    ]
-    rows = [[replacement] for found in exchanges for replacement in found]
-    measured = changed_passes(model, base, [put_back(base, model.shape), *rows], metric, batch_size=batch_size)
-    clean = metric.of(base)
-    total = clean - measured[1:].reshape(len(parts), -1).mean(1)
+    places = [(part, checked_positions(positions, base, part.stack)) for part in parts]
     counted, notes = _weighing(base, target, against, metric)
-    found = [_row(base, counted, metric, *each) for each in zip(parts, exchanges, total.tolist(), strict=True)]
+    clean = metric.of(base)
+    null = changed_passes(model, base, [put_back(base, model.shape)], metric)
+    exchange = partial(_exchanged, model, base, counted, metric, places, batch_size)
+    kept = list(map(exchange, donors.rounds(base)))  # a map lets go of one donor before the next is run
+    direct, total = torch.tensor(kept, dtype=torch.float64).mean(0).unbind(0)
+    found = [_row(*each) for each in zip(parts, direct.tolist(), (clean - total).tolist(), strict=True)]
     size = max(abs(clean), *(abs(row.total) for row in found), 1e-30)
-    error = abs(float(measured[0]) - clean) / size
+    error = abs(float(null[0]) - clean) / size
     return Effects(
         rows=tuple(found),
         clean=clean,
@@ -161,26 +160,37 @@ def effects(
 Weighing = dict[str, Float[Tensor, "_width"]]
 
 
-def _row(
-    base: Trace, weighing: Weighing | None, metric: Metric, part: Component, puts: list[Replacement], total: float
-) -> EffectRow:
-    direct = None if weighing is None else direct_effect(base, weighing, metric.position, part, puts)
-    difference = None if direct is None else direct - total
-    return EffectRow(part.name, part.stack, part.layer, part.head, direct, total, difference)
+def _row(part: Component, direct: float, total: float) -> EffectRow:
+    """One component; a direct effect of NaN is one that does not exist."""
+    known = direct == direct
+    return EffectRow(
+        part.name, part.stack, part.layer, part.head, direct if known else None, total, direct - total if known else None
+    )  # fmt: skip
 
 
-def direct_effect(
-    base: Trace, weighing: Weighing, position: int, part: Component, puts: Sequence[Replacement]
-) -> float:
-    """The exchanged write along the metric at its position, averaged over what is put in its place.
+def _exchanged(
+    model: Model, base: Trace, weighing: Weighing | None, metric: Metric,
+    places: Sequence[tuple[Component, tuple[int, ...] | None]], batch_size: int, values: Values,
+) -> tuple[list[float], list[float]]:  # fmt: skip
+    """Direct effect of each component, and the metric without it, when it is given these values."""
+    puts = [Replacement(part.place, values(part), part.head, at) for part, at in places]
+    measured = changed_passes(model, base, [[put] for put in puts], metric, batch_size=batch_size)
+    direct = [
+        NAN if weighing is None else direct_effect(base, weighing, metric.position, part, put)
+        for (part, _), put in zip(places, puts, strict=True)
+    ]
+    return direct, measured.tolist()
+
+
+def direct_effect(base: Trace, weighing: Weighing, position: int, part: Component, put: Replacement) -> float:
+    """The exchanged write along the metric at its position.
 
     0 for the encoder of an encoder-decoder model, which reaches the logits through other components only,
     and where the position is not among those ablated.
     """
-    if part.name not in weighing or (puts[0].positions is not None and position not in puts[0].positions):
+    if part.name not in weighing or (put.positions is not None and position not in put.positions):
         return 0.0
-    mean = torch.stack([put.value[position] for put in puts]).double().mean(0)
-    return float((value_of(base, part)[position].double() - mean) @ weighing[part.name])
+    return float((value_of(base, part)[position].double() - put.value[position].double()) @ weighing[part.name])
 
 
 def _weighing(

@@ -21,8 +21,9 @@ from mechview.models.reader import check_layer
 from mechview.models.trace import Point, Trace, as_trace
 from mechview.models.weights import Stack
 from mechview.residual.embeddings import embed_steps
+from mechview.residual.grains import Grain, Split, split_of
 from mechview.residual.readout import Direction, Target, as_target, logit_direction, vector_direction
-from mechview.residual.rows import GRAINS, Grain, Step, Transport, attention_steps, block_steps, middle_steps
+from mechview.residual.rows import Step, Transport, attention_steps, block_steps, middle_steps
 from mechview.results import Result
 
 MOST_BYTES = 4e9  # of rows by source, before their sums
@@ -50,6 +51,7 @@ class Ledger(Result):
     share_of_update: Float[Tensor, "component pos"]
     cos_direction: Float[Tensor, "component pos"] | None = None
     direction: str | None = None
+    neurons: int | None = None
 
     def row(self, component: str) -> Float[Tensor, "pos d_model"]:
         if component not in self.components:
@@ -58,7 +60,7 @@ class Ledger(Result):
 
 
 def ledger(
-    trace: Trace | Any, by: Grain = "head", point: Place = "final", *, stack: Stack | None = None,
+    trace: Trace | Any, by: Grain = "head", point: Place = "final", *, neurons: int | Any = None, stack: Stack | None = None,
     target: Target | Any = None, against: Target | Any = None, direction: Float[Tensor, "d_model"] | None = None,
 ) -> Ledger:  # fmt: skip
     """Every addition to the stream up to a point.
@@ -67,6 +69,8 @@ def ledger(
         by: `layer` (attention and MLP whole), `head`, `source` (head x key position), `neuron` (top ones and
             the remainder), `expert`, `bias` (value, attention, MLP biases as rows of their own).
         point: `final` (before the final norm), or `(layer, "pre" | "mid" | "post")`.
+        neurons: of each MLP, how many have rows of their own (by `neuron`; 10 unless given): those whose writes are
+            largest at any position. The others are one row, `L5.mlp_rest`.
         stack: `encoder` for the encoder of an encoder-decoder model.
         target, against: a logit (or a difference of two) whose direction, behind the frozen final norm, each row has
             a cosine to; at the final point alone. `direction`: a vector of the stream instead, at any point.
@@ -75,12 +79,11 @@ def ledger(
         UsageError: an unknown grain, point or direction, or experts of a model that has none.
     """
     trace = as_trace(trace)
-    if by not in GRAINS:
-        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    split = split_of(by, neurons)
     stack = check_layer(trace.weights.shape, 0, stack or trace.stack)
     goal = _goal(trace, target, against, direction, point, stack)
     last, at = _point(trace, point, stack)
-    rows = gathered(trace, by, last + 1, stack, steps_to(trace, by, last, at, stack))
+    rows = gathered(trace, split, last + 1, stack, steps_to(trace, split, last, at, stack))
     total = trace.stream(last, at, stack)
     values = rows.values
     return Ledger(
@@ -96,6 +99,7 @@ def ledger(
         share_of_update=torch.cat(rows.shares),
         cos_direction=None if goal is None else cosine(values.double(), goal.vectors),
         direction=None if goal is None else goal.name,
+        neurons=split.neurons,
     )
 
 
@@ -147,13 +151,13 @@ class Rows:
         return torch.cat(self.parts)
 
 
-def gathered(trace: Trace, by: Grain, layers: int, stack: Stack, steps: Iterable[Step]) -> Rows:
+def gathered(trace: Trace, split: Split, layers: int, stack: Stack, steps: Iterable[Step]) -> Rows:
     """Rows of the steps through so many layers.
 
     Raises:
         UsageError: rows by source that no machine should be asked to hold at once.
     """
-    _check_size(trace, by, layers, stack)
+    _check_size(trace, split, layers, stack)
     rows = Rows()
     for step in steps:
         rows.take(step)
@@ -165,30 +169,30 @@ def cosine(x: Float[Tensor, "*component pos d_model"], y: Float[Tensor, "pos d_m
     return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
 
 
-def steps_to(trace: Trace, by: Grain, last: int, at: Point, stack: Stack) -> Iterator[Step]:
+def steps_to(trace: Trace, split: Split, last: int, at: Point, stack: Stack) -> Iterator[Step]:
     """Steps up to a point of layer `last`."""
     yield from embed_steps(trace, stack)
     for layer in range(last):
-        yield from block_steps(trace, layer, by, stack)
+        yield from block_steps(trace, layer, split, stack)
     if at == "post":
-        yield from block_steps(trace, last, by, stack)
+        yield from block_steps(trace, last, split, stack)
     elif at == "mid":
-        yield from middle_steps(trace, last, by, stack)
+        yield from middle_steps(trace, last, split, stack)
 
 
-def steps_before(trace: Trace, by: Grain, layer: int, stack: Stack) -> Iterator[Step]:
+def steps_before(trace: Trace, split: Split, layer: int, stack: Stack) -> Iterator[Step]:
     """Steps up to what queries of an attention layer read; cross-attention reads behind its block's own attention."""
     if stack != "cross":
-        yield from steps_to(trace, by, layer, "pre", stack)
+        yield from steps_to(trace, split, layer, "pre", stack)
         return
-    yield from steps_to(trace, by, layer, "pre", "decoder")
-    yield from attention_steps(trace, layer, by, "decoder")
+    yield from steps_to(trace, split, layer, "pre", "decoder")
+    yield from attention_steps(trace, layer, split, "decoder")
 
 
-def _check_size(trace: Trace, by: Grain, layers: int, stack: Stack) -> None:
+def _check_size(trace: Trace, split: Split, layers: int, stack: Stack) -> None:
     seen = trace.attention(0, stack)
     size = layers * seen.pattern.numel() * seen.stream.shape[-1] * seen.stream.element_size()
-    if by == "source" and size > MOST_BYTES:
+    if split.by == "source" and size > MOST_BYTES:
         raise UsageError(
             f"rows by source of {len(seen.stream)} positions are {size / 1e9:.1f} GB; mv.ledger_blocks gives them a few "
             "positions at a time, mv.shares along a direction"

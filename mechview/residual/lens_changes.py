@@ -22,7 +22,9 @@ from mechview.models.blocks import queries
 from mechview.models.norms import apply_norm, norm_scale
 from mechview.models.trace import Trace, as_trace
 from mechview.residual.embeddings import embed_steps
+from mechview.residual.grains import Grain, Split, split_of
 from mechview.residual.lens import points_of
+from mechview.residual.places import checked_position
 from mechview.residual.readout import (
     Direction,
     Target,
@@ -32,8 +34,7 @@ from mechview.residual.readout import (
     read_columns,
     target_weights,
 )
-from mechview.residual.rows import GRAINS, Grain, Step, Transport, block_steps, middle_steps, mlp_steps
-from mechview.residual.shares import checked_position
+from mechview.residual.rows import Step, Transport, block_steps, middle_steps, mlp_steps
 from mechview.results import Result, check_count
 
 RESCALING = "rescaling"
@@ -64,6 +65,7 @@ class LensChanges(Result):
     direction: str
     position: int
     by: Grain
+    neurons: int | None = None
     softcap: float | None = None
     model: str = ""
     revision: str | None = None
@@ -82,7 +84,7 @@ class LensChanges(Result):
 
 def lens_changes(
     trace: Trace | Any, target: Target | Any, against: Target | Any = None, position: int | Any = -1,
-    by: Grain = "head", *, tokenizer: object = None,
+    by: Grain = "head", *, neurons: int | Any = None, tokenizer: object = None,
 ) -> LensChanges:  # fmt: skip
     """The lens's logit of a target (minus another's) at one position, step by step, split over components.
 
@@ -91,8 +93,7 @@ def lens_changes(
         UnsupportedError: the model's head is not linear in the stream, or there is none.
     """
     trace, target, against = as_trace(trace), as_target(target), as_target(against)
-    if by not in GRAINS:
-        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
+    split = split_of(by, neurons)
     if target is None:
         raise UsageError("say which token's logit the lens reads: target=")
     position = checked_position(position, len(trace.tokens))
@@ -100,14 +101,14 @@ def lens_changes(
     goal = logit_direction(there, target, against, tokenizer or trace.tokenizer)
     named = points_of(there)
     readings = _readings(there, [stream for _, stream in named], target, against, tokenizer or trace.tokenizer)
-    rows = list(_rows(there, goal, named, by))
+    rows = list(_rows(there, goal, named, split))
     size = max(float(readings.abs().max()), *(abs(row.value) for row in rows), 1e-30)
     changes = torch.diff(readings, prepend=readings.new_zeros(1)).tolist()
     summed = [sum(row.value for row in rows if row.point == point) for point, _ in named]
     return LensChanges(
         rows=tuple(rows), points=tuple(name for name, _ in named), readings=readings,
         error=max(abs(a - b) for a, b in zip(summed, changes, strict=True)) / size, direction=goal.name,
-        position=position, by=by, softcap=trace.weights.ends().softcap, model=trace.model, revision=trace.revision,
+        position=position, by=by, neurons=split.neurons, softcap=trace.weights.ends().softcap, model=trace.model, revision=trace.revision,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def _readings(
     return torch.stack([*(each * ends.logit_scale for each in early), before_cap(logits[0, ids], ends) @ signs])
 
 
-def _rows(trace: Trace, goal: Direction, named: list[tuple[str, Tensor]], by: Grain) -> Iterator[LensChange]:
+def _rows(trace: Trace, goal: Direction, named: list[tuple[str, Tensor]], split: Split) -> Iterator[LensChange]:
     """Rows of every step, the constants in the first."""
     norm = trace.weights.ends().final_norm
     at_end = norm_scale(trace.stream_final.double(), norm)
@@ -133,7 +134,7 @@ def _rows(trace: Trace, goal: Direction, named: list[tuple[str, Tensor]], by: Gr
     yield from _written(START, named[0][0], embed_steps(trace, trace.stack), None, directions[0])
     for (n, (since, stream)), (k, (point, _)) in pairwise(enumerate(named)):
         old = float((stream.double() * directions[n]).sum())
-        changes = _written(since, point, _steps(trace, since, by), stream.double(), directions[k])
+        changes = _written(since, point, _steps(trace, since, split), stream.double(), directions[k])
         for row in changes:
             yield row if row.component != RESCALING else LensChange(since, point, RESCALING, row.value - old)
 
@@ -152,9 +153,9 @@ def _written(
     yield from (LensChange(since, point, name, value) for name, value in zip(names, values, strict=True))
 
 
-def _steps(trace: Trace, since: str, by: Grain) -> Iterator[Step]:
+def _steps(trace: Trace, since: str, split: Split) -> Iterator[Step]:
     """What is written from a point to the next."""
     layer, at = int(since[1:].split(".")[0]), since.split(".")[1]
     if trace.weights.shape.placement == "parallel":
-        return block_steps(trace, layer, by, trace.stack)
-    return (middle_steps if at == "pre" else mlp_steps)(trace, layer, by, trace.stack)
+        return block_steps(trace, layer, split, trace.stack)
+    return (middle_steps if at == "pre" else mlp_steps)(trace, layer, split, trace.stack)

@@ -26,6 +26,7 @@ from mechview.results import Result, check_count
 
 Where = str | Sequence[int] | None
 KINDS: dict[str, Kind] = {"heads": "head", "attention": "attention", "mlp": "mlp"}
+SAME = "identical prompts, so every change must be 0; "
 DENOISING = "denoising: clean values in a pass over the corrupted prompt; normalised is 0 for no change, 1 for clean"
 
 
@@ -49,7 +50,10 @@ class PatchRow:
 
 @dataclass(frozen=True)
 class Patching(Result):
-    """Patched passes, with the metric of both runs; `error` is of a pass with its own values put back."""
+    """Patched passes, with the metric of both runs; `error` is of a pass with its own values put back.
+
+    `identical` prompts are the null: every change is 0, and there is no share to be restored (`normalised` is NaN).
+    """
 
     rows: tuple[PatchRow, ...]
     what: str
@@ -59,6 +63,7 @@ class Patching(Result):
     metric: str
     position: int
     direction: str = DENOISING
+    identical: bool = False
     model: str = ""
     revision: str | None = None
 
@@ -96,15 +101,15 @@ class Patch:
 
 
 def patch(
-    model: Model,
+    model: Model | Any,
     clean: Prompt,
     corrupted: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     what: str = "heads",
     positions: Where = None,
     *,
-    position: int = -1,
+    position: int | Any = -1,
     decoder: Prompt | None = None,
     bos: Bos = "auto",
     batch_size: int = BATCH,
@@ -119,16 +124,16 @@ def patch(
         position: where the metric is read.
 
     Raises:
-        PromptError: the prompts differ in length. UsageError: the metric is the same in both runs.
+        PromptError: the prompts differ in length. UsageError: they differ, and the metric is the same in both runs.
     """
     runs = [recorded(model, prompt, bos=bos, decoder=decoder) for prompt in (clean, corrupted)]
     check_same_length(*runs)
     metric = metric_of(runs[1], target, against, position)
     both = metric.of(runs[0]), metric.of(runs[1])
-    check_contrast(*both)
+    same = check_contrast(runs, both)
     patches = list(_patches(runs[0], runs[1], what, positions))
     rows = [put_back(runs[1], model.shape), *([each.put] for each in patches)]
-    values = changed_passes(model, runs[1], rows, metric, batch_size=batch_size).tolist()
+    values = changed_passes(model, runs[1], rows, metric, batch_size=1 if same else batch_size).tolist()
     return Patching(
         rows=tuple(
             patch_row(each, value, both, baseline=both[1]) for each, value in zip(patches, values[1:], strict=True)
@@ -136,18 +141,35 @@ def patch(
         what=what,
         clean=both[0],
         corrupted=both[1],
-        error=abs(values[0] - both[1]) / abs(both[0] - both[1]),
+        error=put_back_error(values[0], both, baseline=both[1]),
         metric=metric.name,
         position=metric.position,
+        direction=f"{SAME}{DENOISING}" if same else DENOISING,
+        identical=same,
         model=model.name,
         revision=model.source.revision,
     )
 
 
-def check_contrast(clean: float, corrupted: float) -> None:
-    """Raises UsageError: there is no difference between the runs that a patch could carry."""
+def check_contrast(runs: Sequence[Trace], both: tuple[float, float]) -> bool:
+    """Whether both runs are of the same tokens: the null of a patch, every change then exactly 0.
+
+    Such passes run one by one, because a batch of several rounds differently from the single pass it is held against.
+
+    Raises:
+        UsageError: the prompts differ and the metric does not, so there is nothing that a patch could carry.
+    """
+    clean, corrupted = ([token.id for token in (*seen.source_tokens, *seen.tokens)] for seen in runs)
     if clean == corrupted:
-        raise UsageError(f"the metric is {clean:.6g} on both prompts: there is no difference to trace")
+        return True
+    if both[0] == both[1]:
+        raise UsageError(f"the metric is {both[0]:.6g} on both prompts: there is no difference to trace")
+    return False
+
+
+def put_back_error(value: float, both: tuple[float, float], baseline: float) -> float:
+    """How far a pass with its own values put back is from the plain one, over the gap (over the metric without one)."""
+    return abs(value - baseline) / (abs(both[0] - both[1]) or max(abs(baseline), 1e-30))
 
 
 def patch_row(each: Patch, value: float, both: tuple[float, float], baseline: float, receiver: str = "") -> PatchRow:
@@ -161,7 +183,7 @@ def patch_row(each: Patch, value: float, both: tuple[float, float], baseline: fl
         patched_position=None if at is None else at[0],
         value=value,
         change=change,
-        normalised=change / (both[0] - both[1]),
+        normalised=change / (both[0] - both[1]) if both[0] != both[1] else float("nan"),
         receiver=receiver,
     )
 

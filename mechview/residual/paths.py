@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -29,7 +29,7 @@ from mechview.models.tracing import Bos, Prompt
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.components import Component, Named, component, components_of, metric_of, value_of
 from mechview.residual.donors import check_same_length
-from mechview.residual.patching import Patch, Patching, check_contrast, patch_row
+from mechview.residual.patching import SAME, Patch, Patching, check_contrast, patch_row, put_back_error
 from mechview.residual.readout import Target
 from mechview.residual.rows import mlp_added, values_of
 
@@ -43,15 +43,15 @@ ALONG_A_PATH = (
 
 
 def path_patch(
-    model: Model,
+    model: Model | Any,
     clean: Prompt,
     corrupted: Prompt,
-    target: Target,
+    target: Target | Any,
     against: Target | None = None,
     *,
-    receiver: tuple[int, int, str] | tuple[str, str],
+    receiver: tuple[int, int, str] | tuple[str, str] | Any,
     sender: Named | list[Named] | None = None,
-    position: int = -1,
+    position: int | Any = -1,
     decoder: Prompt | None = None,
     bos: Bos = "auto",
     batch_size: int = BATCH,
@@ -68,7 +68,8 @@ def path_patch(
 
     Returns:
         One row a sender: `change = metric - metric(clean)`, `normalised = change / (metric(clean) - metric(corrupted))`.
-        `error` is of the receiver's clean `z` rebuilt from weights, against the model's own.
+        `error` is of the receiver's clean `z` rebuilt from weights, against the model's own, or of the metric with
+        that `z` put back, whichever is larger.
 
     Raises:
         HeadError: no such head. UsageError: no direct path from a sender to the receiver's input.
@@ -79,14 +80,15 @@ def path_patch(
     check_same_length(*runs)
     metric = metric_of(runs[0], target, against, position)
     both = metric.of(runs[0]), metric.of(runs[1])
-    check_contrast(*both)
+    same = check_contrast(runs, both)
     own = value_of(runs[0], goal)
     before, after = received(runs[0], runs[1], senders, goal, side)
     patches = [
         Patch(part.name, part.stack, part.layer, part.head, Replacement(goal.place, own + move.to(own), goal.head))
         for part, move in zip(senders, after - before, strict=True)
     ]
-    values = changed_passes(model, runs[0], [[each.put] for each in patches], metric, batch_size=batch_size).tolist()
+    puts = [[Replacement(goal.place, own, goal.head)], *([each.put] for each in patches)]
+    null, *values = changed_passes(model, runs[0], puts, metric, batch_size=1 if same else batch_size).tolist()
     name = f"{goal.name}.{side}"
     rows = [patch_row(each, value, both, both[0], name) for each, value in zip(patches, values, strict=True)]
     return Patching(
@@ -94,10 +96,11 @@ def path_patch(
         what="path",
         clean=both[0],
         corrupted=both[1],
-        error=relative(before, own.expand_as(before)),
+        error=max(relative(before, own.expand_as(before)), put_back_error(null, both, both[0])),
         metric=metric.name,
         position=metric.position,
-        direction=ALONG_A_PATH,
+        direction=f"{SAME}{ALONG_A_PATH}" if same else ALONG_A_PATH,
+        identical=same,
         model=model.name,
         revision=model.source.revision,
     )
@@ -191,7 +194,13 @@ def reads_encoder(receiver: Component, side: str) -> bool:
     return receiver.stack == "cross" and side != "q"
 
 
-def _receiver(model: Model, receiver: tuple[int, int, str] | tuple[str, str]) -> tuple[Component, str]:
+def _receiver(model: Model, receiver: tuple[int, int, str] | tuple[str, str] | Any) -> tuple[Component, str]:
+    if (
+        not isinstance(receiver, tuple)
+        or len(receiver) not in (2, 3)
+        or (len(receiver) == 2) != isinstance(receiver[0], str)
+    ):
+        raise UsageError(f'receiver={receiver!r} is no input of a head; give (1, 0, "k") or ("L1H0", "k")')
     named, side = receiver[:-1], receiver[-1]
     if side not in SIDES:
         raise UsageError(f"{side!r} is not an input of a head; choose q, k or v")
@@ -212,6 +221,8 @@ def _senders(model: Model, sender: Named | list[Named] | None, goal: Component, 
             raise UsageError(f"no head comes before the {side} input of {goal.name}")
         return found
     found = [_head(model, named) for named in (sender if isinstance(sender, list) else [sender])]
+    if not found:
+        raise UsageError("there are no senders: name a head, or leave sender= out for all")
     for part in found:
         if not has_path(part, goal, side):
             raise UsageError(f"there is no direct path from {part.name} to the {side} input of {goal.name}")

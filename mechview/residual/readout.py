@@ -116,6 +116,8 @@ def vector_direction(
     if not isinstance(vector, Tensor) or vector.shape != stream.shape[-1:]:
         given = tuple(getattr(vector, "shape", ())) or type(vector).__name__
         raise UsageError(f"the direction has {given} numbers; the stream has {stream.shape[-1]}")
+    if not bool(torch.isfinite(vector).all()):
+        raise UsageError("the direction holds NaN or infinity: nothing has a share along it")
     return Direction(name, vector.double().to(stream.device).expand(len(stream), -1), {})
 
 

@@ -22,10 +22,7 @@ from mechview.models.neurons import activations, expert_writes
 from mechview.models.norms import centred, fold_write, norm_scale
 from mechview.models.trace import Trace, as_added
 from mechview.models.weights import AttentionWeights, MlpWeights, NormWeights, Stack
-
-Grain = str  # one of GRAINS; checked where a caller's word comes in
-GRAINS = ("layer", "head", "source", "neuron", "expert", "bias")
-TOP_NEURONS = 10
+from mechview.residual.grains import Split
 
 
 @dataclass(frozen=True)
@@ -55,43 +52,43 @@ class Transport:
 Step = Write | Transport
 
 
-def middle_steps(trace: Trace, layer: int, by: Grain, stack: Stack) -> Iterator[Step]:
+def middle_steps(trace: Trace, layer: int, split: Split, stack: Stack) -> Iterator[Step]:
     """Steps of a block before its MLP: attention, cross-attention, and the norms of the stream between."""
-    yield from attention_steps(trace, layer, by, stack)
+    yield from attention_steps(trace, layer, split, stack)
     if len(trace.weights.shape.stacks) > 1 and stack == "decoder":
-        yield from attention_steps(trace, layer, by, "cross")
+        yield from attention_steps(trace, layer, split, "cross")
 
 
-def block_steps(trace: Trace, layer: int, by: Grain, stack: Stack) -> Iterator[Step]:
+def block_steps(trace: Trace, layer: int, split: Split, stack: Stack) -> Iterator[Step]:
     """All steps of one block."""
-    yield from middle_steps(trace, layer, by, stack)
-    yield from mlp_steps(trace, layer, by, stack)
+    yield from middle_steps(trace, layer, split, stack)
+    yield from mlp_steps(trace, layer, split, stack)
 
 
-def attention_steps(trace: Trace, layer: int, by: Grain, stack: Stack) -> Iterator[Step]:
+def attention_steps(trace: Trace, layer: int, split: Split, stack: Stack) -> Iterator[Step]:
     weights = trace.weights.attention(layer, stack)
-    yield attention_write(trace, layer, by, stack, weights)
+    yield attention_write(trace, layer, split, stack, weights)
     if weights.stream_norm.kind != "none":
         seen = trace.attention(layer, stack)
         before = seen.stream + as_added(seen.written, seen, weights)
         yield from transport(weights.stream_norm, before, f"L{layer}.attn_norm_bias")
 
 
-def attention_write(trace: Trace, layer: int, by: Grain, stack: Stack, weights: AttentionWeights) -> Write:
+def attention_write(trace: Trace, layer: int, split: Split, stack: Stack, weights: AttentionWeights) -> Write:
     several = len(trace.weights.shape.stacks) > 1
     place = head_label(layer, 0, stack, several).removesuffix("H0")
     seen = trace.attention(layer, stack)
-    if by == "layer":
+    if split.by == "layer":
         return Write((f"{place}.attn",), as_added(seen.written, seen, weights)[None])
     bias = trace.bias_write(layer, stack)[None]
     names = tuple(head_label(layer, h, stack, several) for h in range(len(weights.W_Q)))
-    if by == "source":
+    if split.by == "source":
         parts = as_added(source_writes(trace, layer, stack, weights).flatten(0, 1), seen, weights)
         keys = range(seen.pattern.shape[-1])
         names = tuple(f"{name}<-{key}" for name in names for key in keys)
         return Write((*names, f"{place}.attn_bias"), torch.cat([parts, bias]))
     heads = trace.head_writes(layer, stack)
-    if by != "bias":
+    if split.by != "bias":
         return Write((*names, f"{place}.attn_bias"), torch.cat([heads, bias]))
     values = as_added(value_bias_writes(seen.pattern, weights), seen, weights)
     rows = torch.cat([heads - values, values.sum(0, keepdim=True), bias])
@@ -130,39 +127,39 @@ def value_bias_writes(
     return pattern.sum(-1, keepdim=True) * sent[:, None]
 
 
-def mlp_steps(trace: Trace, layer: int, by: Grain, stack: Stack) -> Iterator[Step]:
+def mlp_steps(trace: Trace, layer: int, split: Split, stack: Stack) -> Iterator[Step]:
     weights, seen = trace.weights.mlp(layer, stack), trace.capture.mlp[stack, layer]
     yield mlp_write(
-        seen, weights, layer, by, "E." if stack == "encoder" and len(trace.weights.shape.stacks) > 1 else ""
+        seen, weights, layer, split, "E." if stack == "encoder" and len(trace.weights.shape.stacks) > 1 else ""
     )
     if weights.stream_norm.kind != "none":
         before = seen.stream + mlp_added(seen.written, seen, weights)
         yield from transport(weights.stream_norm, before, f"L{layer}.mlp_norm_bias")
 
 
-def mlp_write(seen: MlpCapture, weights: MlpWeights, layer: int, by: Grain, prefix: str) -> Write:
+def mlp_write(seen: MlpCapture, weights: MlpWeights, layer: int, split: Split, prefix: str) -> Write:
     place = f"{prefix}L{layer}"
     whole = mlp_added(seen.written, seen, weights)[None]
-    if by == "neuron":
-        return neuron_write(seen, weights, place, whole)
-    if by == "expert":
+    if split.by == "neuron":
+        return neuron_write(seen, weights, place, whole, split.neurons or 0)
+    if split.by == "expert":
         if weights.router is None:
             raise UsageError("this model has no experts: use by='neuron' or by='head'")
         parts = mlp_added(expert_writes(seen.stream, weights), seen, weights)
         return Write(tuple(f"{place}.expert{n}" for n in range(len(parts))), parts)
-    if by == "bias" and weights.b_out is not None and weights.router is None:
+    if split.by == "bias" and weights.b_out is not None and weights.router is None:
         bias = mlp_added(weights.b_out.to(whole).expand_as(whole[0]), seen, weights)[None]
         return Write((f"{place}.mlp", f"{place}.mlp_bias"), torch.cat([whole - bias, bias]))
     return Write((f"{place}.mlp",), whole)
 
 
-def neuron_write(seen: MlpCapture, weights: MlpWeights, place: str, whole: Tensor) -> Write:
+def neuron_write(seen: MlpCapture, weights: MlpWeights, place: str, whole: Tensor, most: int) -> Write:
     """The neurons that write most (largest norm at any position), and the remainder as one row."""
     if weights.router is not None:
         raise UnsupportedError("neurons of a mixture of experts are not split: use by='expert'")
     act = activations(seen.stream, weights)
     size = act.abs().amax(0) * weights.W_out.to(act).norm(dim=-1)
-    top = size.topk(min(TOP_NEURONS, len(size))).indices
+    top = size.topk(min(most, len(size))).indices
     parts = mlp_added(act.mT[top][..., None] * weights.W_out.to(act)[top][:, None], seen, weights)
     names = [f"{place}.n{n}" for n in top.tolist()]
     return Write((*names, f"{place}.mlp_rest"), torch.cat([parts, whole - parts.sum(0, keepdim=True)]))

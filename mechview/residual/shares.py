@@ -23,6 +23,8 @@ from mechview.models.norms import centred, fold_write, norm_scale
 from mechview.models.trace import Trace, as_added, as_trace
 from mechview.models.weights import AttentionWeights, NormWeights, Stack
 from mechview.residual.embeddings import embed_steps
+from mechview.residual.grains import Grain, Split, split_of
+from mechview.residual.places import checked_position
 from mechview.residual.readout import (
     Direction,
     Target,
@@ -32,10 +34,8 @@ from mechview.residual.readout import (
     target_weights,
     vector_direction,
 )
-from mechview.residual.rows import GRAINS, Grain, Transport, Write, mlp_added, values_of
+from mechview.residual.rows import Transport, Write, mlp_added, values_of
 from mechview.results import Result, check_count
-
-TOP_NEURONS = 10
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Shares(Result):
     """`values[component]` along a direction at one position; `total` is the model's own value.
 
     `freeze` and `fold` say what was done with the final norm; only `own` with `fold` gives logits, and the
-    total is otherwise the model's own final stream along the direction. `softcap` applies after the total.
+    total is otherwise the model's own final stream along the direction. `softcap` applies after the total. `neurons`
+    is how many of each MLP have rows of their own, None at the other grains.
     """
 
     components: tuple[str, ...]
@@ -53,6 +54,7 @@ class Shares(Result):
     direction: str
     position: int
     by: Grain
+    neurons: int | None = None
     softcap: float | None = None
     freeze: str = "own"
     fold: bool = True
@@ -80,22 +82,31 @@ def shares(
     position: int | Any = -1,
     by: Grain = "head",
     *,
+    neurons: int | Any = None,
     direction: Float[Tensor, "d_model"] | None = None,
-    freeze: str = "own",
-    fold: bool = True,
+    freeze: str | None = None,
+    fold: bool | None = None,
     tokenizer: object = None,
 ) -> Shares:
     """Direct attribution of a logit, a logit difference, or a stream direction, at one position.
+
+    Args:
+        neurons: of each MLP, how many have rows of their own (`by="neuron"`; 10 unless given): those with the largest
+            shares. The others are one row, `L5.mlp_rest`.
+        direction: a vector of the raw final stream; `shares_along` also reads one behind the final norm.
+        freeze, fold: of a target: the final norm at its `own` scale (the default) or `none`, and whether its gain and
+            centring belong to the direction (the default).
 
     Raises:
         UsageError: a target that is not one token, no such position, or neither target nor direction.
         UnsupportedError: the model's head is not linear in the stream.
     """
     trace, target, against = as_trace(trace), as_target(target), as_target(against)
-    position = checked_position(position, len(trace.tokens))
+    split, position = split_of(by, neurons), checked_position(position, len(trace.tokens))
+    freeze, fold = _norm_choices(direction, freeze, fold)
     there = queries(trace, position, position + 1)  # nothing is computed for the other positions
     goal = _direction(there, target, against, direction, tokenizer or trace.tokenizer, freeze, fold)
-    names, values = along(there, goal, by)
+    names, values = along(there, goal, split)
     total = _total(there, goal, target, against, tokenizer or trace.tokenizer)
     column = values[:, 0]
     return Shares(
@@ -106,6 +117,7 @@ def shares(
         direction=goal.name,
         position=position,
         by=by,
+        neurons=split.neurons,
         softcap=trace.weights.ends().softcap if goal.is_logit else None,
         freeze=freeze,
         fold=fold,
@@ -114,48 +126,51 @@ def shares(
     )
 
 
-def along(trace: Trace, goal: Direction, by: Grain) -> Along:
+def along(trace: Trace, goal: Direction, split: Split) -> Along:
     """Shares of every component at every position, `[component, pos]` in float64."""
-    if by not in GRAINS:
-        raise UsageError(f"by={by!r} is not a grain; choose one of {', '.join(GRAINS)}")
     stack, D = trace.stack, goal.vectors
     found: list[Along] = [([name], torch.full((1, len(D)), value, dtype=D.dtype)) for name, value in goal.rows.items()]
     for layer in reversed(range(trace.weights.shape.layers(stack))):
-        part, D = _mlp_along(trace, layer, by, stack, D)
+        part, D = _mlp_along(trace, layer, split, stack, D)
         found += part
         for name in ("cross", stack) if len(trace.weights.shape.stacks) > 1 else (stack,):
-            part, D = _attention_along(trace, layer, by, name, D)
+            part, D = _attention_along(trace, layer, split, name, D)
             found += part
     found += _embed_along(trace, stack, D)
     found.reverse()
     return [name for names, _ in found for name in names], torch.cat([values for _, values in found])
 
 
-def _attention_along(trace: Trace, layer: int, by: Grain, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
+def _attention_along(trace: Trace, layer: int, split: Split, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
     weights, seen = trace.weights.attention(layer, stack), trace.attention(layer, stack)
     place = head_label(layer, 0, stack, len(trace.weights.shape.stacks) > 1).removesuffix("H0")
     before = seen.stream.double() + as_added(seen.written.double(), seen, weights)
     found, D = _through(weights.stream_norm, before, f"L{layer}.attn_norm_bias", D)
     back = fold_write(D / norm_scale(seen.written.double(), weights.post_norm), weights.post_norm) * weights.multiplier
-    if by == "layer":
+    if split.by == "layer":
         return [*found, ([f"{place}.attn"], (seen.written.double() * back).sum(-1)[None])], D
     bias = torch.zeros_like(back[:, 0]) if weights.b_O is None else back @ weights.b_O.double()
-    names, values = _heads_along(trace, layer, by, stack, weights, back)
+    names, values = _heads_along(trace, layer, split, stack, weights, back)
     return [*found, ([*names, f"{place}.attn_bias"], torch.cat([values, bias[None]]))], D
 
 
 def _heads_along(
-    trace: Trace, layer: int, by: Grain, stack: Stack, weights: AttentionWeights, back: Float[Tensor, "q_pos d_model"]
+    trace: Trace,
+    layer: int,
+    split: Split,
+    stack: Stack,
+    weights: AttentionWeights,
+    back: Float[Tensor, "q_pos d_model"],
 ) -> Along:
     seen, several = trace.attention(layer, stack), len(trace.weights.shape.stacks) > 1
     labels = [head_label(layer, h, stack, several) for h in range(len(weights.W_Q))]
     asked = einsum(back, weights.W_O.double(), "q_pos d_model, head d_head d_model -> head q_pos d_head")
-    if by == "source":
+    if split.by == "source":
         sent = einsum(asked, values_of(seen.source.double(), weights), "head q d_head, head k d_head -> head k q")
         parts = (seen.pattern.double().mT * sent).flatten(0, 1)
         return [f"{label}<-{key}" for label in labels for key in range(seen.pattern.shape[-1])], parts
     heads = einsum(asked, seen.z.double(), "head q_pos d_head, q_pos head d_head -> head q_pos")
-    if by != "bias":
+    if split.by != "bias":
         return labels, heads
     b_V = None if weights.b_V is None else weights.b_V[weights.kv_head].double()
     values = torch.zeros_like(heads) if b_V is None else einsum(asked, b_V, "head q d_head, head d_head -> head q")
@@ -164,27 +179,27 @@ def _heads_along(
     return [*labels, f"{place}.value_bias"], torch.cat([heads - values, values.sum(0, keepdim=True)])
 
 
-def _mlp_along(trace: Trace, layer: int, by: Grain, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
+def _mlp_along(trace: Trace, layer: int, split: Split, stack: Stack, D: Tensor) -> tuple[list[Along], Tensor]:
     weights, seen = trace.weights.mlp(layer, stack), trace.capture.mlp[stack, layer]
     written = seen.written.double()
     before = seen.stream.double() + mlp_added(written, seen, weights)
     found, D = _through(weights.stream_norm, before, f"L{layer}.mlp_norm_bias", D)
     back = fold_write(D / norm_scale(written, weights.post_norm), weights.post_norm) * weights.multiplier
     whole = (written * back).sum(-1)[None]
-    if by == "expert":
+    if split.by == "expert":
         if weights.router is None:
             raise UsageError("this model has no experts: use by='neuron' or by='head'")
         parts = einsum(expert_writes(seen.stream.double(), weights), back, "expert pos d, pos d -> expert pos")
         return [*found, ([f"L{layer}.expert{n}" for n in range(len(parts))], parts)], D
-    if by == "neuron":
+    if split.by == "neuron":
         if weights.router is not None:
             raise UsageError("neurons of a mixture of experts are not split: use by='expert'")
         each = (activations(seen.stream.double(), weights) * (back @ weights.W_out.double().mT)).mT
-        top = each.abs().amax(-1).topk(min(TOP_NEURONS, len(each))).indices
+        top = each.abs().amax(-1).topk(min(split.neurons or 0, len(each))).indices
         rest = whole - each[top].sum(0, keepdim=True)
         names = [*(f"L{layer}.n{n}" for n in top.tolist()), f"L{layer}.mlp_rest"]
         return [*found, (names, torch.cat([each[top], rest]))], D
-    if by == "bias" and weights.b_out is not None and weights.router is None:
+    if split.by == "bias" and weights.b_out is not None and weights.router is None:
         bias = (back @ weights.b_out.double())[None]
         return [*found, ([f"L{layer}.mlp", f"L{layer}.mlp_bias"], torch.cat([whole - bias, bias]))], D
     return [*found, ([f"L{layer}.mlp"], whole)], D
@@ -231,18 +246,21 @@ def _direction(
     return logit_direction(trace, target, against, tokenizer, freeze, fold)  # type: ignore[arg-type]
 
 
+def _norm_choices(vector: Tensor | None, freeze: str | None, fold: bool | None) -> tuple[str, bool]:
+    """What is done with the final norm: all of it for a logit unless told, nothing for a vector of the raw stream."""
+    if vector is None:
+        return "own" if freeze is None else freeze, True if fold is None else fold
+    if freeze is not None or fold is not None:
+        raise UsageError(
+            "a direction is read from the raw stream, so there is no norm to freeze or fold: use shares_along with "
+            "read='final norm'"
+        )
+    return "none", False
+
+
 def _total(trace: Trace, goal: Direction, target: Target | None, against: Target | None, tokenizer: object) -> float:
     """The model's own value: its logit before the cap, or its own final stream along the direction."""
     if target is None or trace.logits is None or not goal.is_logit:
         return float(trace.stream_final[0].double() @ goal.vectors[0])
     ids, signs = target_weights(target, against, tokenizer, trace.weights.shape.d_vocab)
     return float(before_cap(trace.logits[0, ids], trace.weights.ends()) @ signs.to(trace.logits.device))
-
-
-def checked_position(position: Any, length: int) -> int:
-    """A position counted from the start, if the prompt has it."""
-    if isinstance(position, bool) or not isinstance(position, int):
-        raise UsageError(f"position={position!r} is not a whole number")
-    if not -length <= position < length:
-        raise UsageError(f"position {position} does not exist: the prompt has positions 0 to {length - 1}")
-    return position % length

@@ -23,9 +23,10 @@ from mechview.tables.composition import components_frame, composition_frame, sim
 from mechview.tables.cost import attribution_frame, cost_frame, mean_attribution_frame
 from mechview.tables.depth import depth_frame
 from mechview.tables.effect_sets import effect_set_frame
+from mechview.tables.factors import factors_frame
 from mechview.tables.heads import heads_frame, heads_wide, svd_frame
 from mechview.tables.lens_changes import lens_changes_frame
-from mechview.tables.memory import analogies_frame, gates_frame, memory_frame, recall_frame
+from mechview.tables.memory import analogies_frame, gates_frame, lstm_gates_frame, memory_frame, recall_frame
 from mechview.tables.parity import parity_frame
 from mechview.tables.residual import ledger_frame, lens_frame, score_frame, shares_frame
 from mechview.tables.schemas import SCHEMAS, check_schema, schema
@@ -60,6 +61,7 @@ __all__ = [
     "effect_set_frame",
     "effects_frame",
     "eig_frame",
+    "factors_frame",
     "gates_frame",
     "geometry_frame",
     "heads_frame",
@@ -68,6 +70,7 @@ __all__ = [
     "ledger_frame",
     "lens_changes_frame",
     "lens_frame",
+    "lstm_gates_frame",
     "mean_attribution_frame",
     "memory_frame",
     "offsets_frame",

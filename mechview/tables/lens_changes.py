@@ -28,6 +28,8 @@ def lens_changes_frame(found: LensChanges) -> pd.DataFrame:
             "target": found.direction,
             "change": np.diff(readings, prepend=0.0)[at],
             "logit": readings[at],
+            "by": found.by,
+            "neurons": found.neurons,
             "completeness_error": found.error,
         },
         "lens_changes",

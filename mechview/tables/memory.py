@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from mechview.recurrent.cells import LstmTrace
+from mechview.recurrent.lstm_side import gate_rows
 from mechview.recurrent.memory import Memory
 from mechview.recurrent.recall import Recall
-from mechview.recurrent.rows import MemoryRow
+from mechview.recurrent.rows import GateRow, MemoryRow
 from mechview.recurrent.verdicts import Measured
 from mechview.results import frame_of
 from mechview.tables.schemas import typed
@@ -65,8 +66,10 @@ def _nulls(found: Sequence[Measured]) -> dict[str, Any]:
 
 def gates_frame(found: Memory) -> pd.DataFrame:
     """The `gates` table: every gate at every token."""
-    models, revisions = _named(found)
-    rows = found.gates
+    return _gates(found.gates, *_named(found))
+
+
+def _gates(rows: Sequence[GateRow], models: dict[str, str], revisions: dict[str, str | None]) -> pd.DataFrame:
     return typed(
         {
             "model": [models[row.side] for row in rows],
@@ -85,6 +88,12 @@ def gates_frame(found: Memory) -> pd.DataFrame:
         },
         "gates",
     )
+
+
+@frame_of(LstmTrace)
+def lstm_gates_frame(trace: LstmTrace) -> pd.DataFrame:
+    """The `gates` table of one prompt through an LSTM."""
+    return _gates(gate_rows(trace, 0), {"lstm": trace.model}, {"lstm": trace.revision})
 
 
 def analogies_frame(found: Memory) -> pd.DataFrame:

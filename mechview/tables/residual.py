@@ -60,6 +60,9 @@ def ledger_frame(ledger: Ledger) -> pd.DataFrame:
             "share_of_update": ledger.share_of_update.double().flatten().numpy(),
             "point": ledger.point,
             "by": ledger.by,
+            "neurons": ledger.neurons,
+            "freeze": "own",
+            "fold": None,
             "total": np.tile(ledger.total.double().norm(dim=-1).numpy(), components),
             "completeness_error": ledger.error,
         }
@@ -88,6 +91,9 @@ def shares_frame(shares: Shares) -> pd.DataFrame:
             "share_of_update": np.nan,
             "point": "final",
             "by": shares.by,
+            "neurons": shares.neurons,
+            "freeze": shares.freeze,
+            "fold": shares.fold,
             "total": shares.total,
             "completeness_error": shares.error,
         }
@@ -136,6 +142,8 @@ def score_frame(found: ScoreLedger) -> pd.DataFrame:
             "query_component": [query for query, _ in pairs] + ["position_bias"],
             "key_component": [key for _, key in pairs] + ["position_bias"],
             "value": np.append(found.values.double().flatten().numpy(), found.position_bias),
+            "by": found.by,
+            "neurons": found.neurons,
             "total": found.total,
             "completeness_error": found.error,
         }

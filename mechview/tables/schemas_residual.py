@@ -9,6 +9,7 @@ COMPONENT: Schema = {
     "layer": Column("Int16", "block that wrote it; missing for embeddings and the ends' biases"),
     "head": Column("Int16", "query head; missing for other components"),
 }
+NEURONS = Column("Int32", "neurons of each MLP with rows of their own, the others in mlp_rest; missing at other grains")
 CHECK: Schema = {"completeness_error": Column("float64", "|sum of rows - model's own| / largest: the table adds up")}
 
 RESIDUAL_SCHEMAS: dict[str, Schema] = {
@@ -26,6 +27,9 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         "share_of_update": Column("float64", "projection on what its sublayer added, as a share of that"),
         "point": Column("category", "where in the stream: final, L5.pre, L5.mid, L5.post"),
         "by": Column("category", "grain: layer, head, source, neuron, expert, bias"),
+        "neurons": NEURONS,
+        "freeze": Column("category", "norm scale of each position: own, or none; of a logit, that of the final norm"),
+        "fold": Column("boolean", "gain and centring of the final norm folded into the direction; missing without one"),
         "total": Column("float64", "the model's own value along the direction, or norm of its own stream"),
     }
     | CHECK,
@@ -58,6 +62,8 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         ),
         "change": Column("float64", "of the reading since the point before"),
         "logit": Column("float64", "the reading at `point`, before any soft-cap"),
+        "by": Column("category", "grain of the components"),
+        "neurons": NEURONS,
     }
     | CHECK,
     "score_ledger": MODEL
@@ -68,6 +74,8 @@ RESIDUAL_SCHEMAS: dict[str, Schema] = {
         "query_component": Column("str", "who wrote the query side; head_bias is the affine coordinate"),
         "key_component": Column("str", "who wrote the key side"),
         "value": Column("float64", "their part of the score, before softmax and soft-cap"),
+        "by": Column("category", "grain of both sides"),
+        "neurons": NEURONS,
         "total": Column("float64", "the model's own score"),
     }
     | CHECK,

@@ -20,7 +20,7 @@ pytest_plugins = ["commands"]
 
 FACTOR = 2.0  # what a stated estimate may be off by, either way
 DECODERS = [n for n in TRACED if not n.startswith("t5")]
-RUNNING = ("resid", "lens", "compare", "ablate", "patch", "attend", "report")
+RUNNING = ("resid", "lens", "why", "compare", "ablate", "patch", "attend", "report")
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -106,6 +106,7 @@ PROMPT = ("-p", "the man and the woman")
 ARGUMENTS = {
     "resid": ("resid", *PROMPT),
     "lens": ("lens", *PROMPT),
+    "why": ("why", "L1H1", *PROMPT),
     "compare": ("compare", "the man", "the woman", "--model", "toy"),
     "ablate": ("ablate", *PROMPT, "-t", " man"),
     "patch": ("patch", *PROMPT, "--corrupted", "the man and the king", "-t", " man"),

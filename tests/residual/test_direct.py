@@ -11,6 +11,7 @@ import mechview as mv
 from conftest import family
 from mechview.errors import UnsupportedError, UsageError
 from mechview.models.load import Model
+from mechview.residual.grains import Split
 from mechview.residual.readout import vector_direction
 from mechview.residual.shares import along
 
@@ -37,7 +38,7 @@ def test_every_row_is_the_float64_row_along_the_direction(name):
     whole = traced(name)
     [light] = lights(name, [families.tokens(20)], **decoder_of(name))
     direction = torch.randn(whole.weights.shape.d_model, generator=torch.Generator().manual_seed(2))
-    names, exact = along(whole, vector_direction(whole, direction), "head")
+    names, exact = along(whole, vector_direction(whole, direction), Split("head"))
     for trace, bound in ((whole, BOUND), (light, TWO_PASSES)):
         got = mv.direct_attribution(trace, direction=direction)
         assert got.components == tuple(names)

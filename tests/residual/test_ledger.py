@@ -12,7 +12,7 @@ import mechview as mv
 from conftest import family
 from mechview.errors import HeadError, UsageError
 from mechview.models.neurons import activations
-from mechview.residual.rows import GRAINS
+from mechview.residual.grains import GRAINS
 
 TRACED = [name for name in families.FAMILIES if name != "falcon_alibi"]
 EXPERTS = ("mixtral", "gpt_oss")

@@ -136,7 +136,6 @@ def test_records_have_the_columns_of_the_table():
     ("options", "error", "sentence"),
     [
         ({"corrupted": [3, 4]}, PromptError, "have 12 and 2 tokens"),
-        ({"corrupted": CLEAN}, UsageError, "on both prompts: there is no difference"),
         ({"what": "neurons"}, UsageError, "cannot be patched"),
         ({"positions": "some"}, UsageError, "neither all nor each"),
         ({"positions": [12]}, UsageError, "position 12 does not exist"),
@@ -384,7 +383,6 @@ def test_query_heads_of_a_group_keep_their_own_use_of_a_key():
         ({"receiver": (0, 1, "q")}, UsageError, "no head comes before the q input of L0H1"),
         ({"receiver": (1, 0, "q"), "sender": (1, 1)}, UsageError, "no direct path from L1H1 to the q input of L1H0"),
         ({"receiver": (1, 0, "q"), "corrupted": [3]}, PromptError, "have 12 and 1 tokens"),
-        ({"receiver": (1, 0, "q"), "corrupted": CLEAN}, UsageError, "there is no difference"),
     ],
 )
 def test_paths_that_do_not_exist_are_refused(options, error, sentence):

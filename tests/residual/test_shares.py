@@ -11,7 +11,7 @@ import families
 import mechview as mv
 from conftest import family
 from mechview.errors import UnsupportedError, UsageError
-from mechview.residual.rows import GRAINS
+from mechview.residual.grains import GRAINS
 
 LINEAR_HEAD = [n for n in TRACED if not n.startswith(("bert", "albert"))]
 
