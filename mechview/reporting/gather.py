@@ -8,13 +8,14 @@ page says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
+from mechview.reporting.sections import Extras, Sections, gather_sections
 from mechview.reporting.streams import StreamView, stream_view
 
 SEED = 0
@@ -60,11 +61,13 @@ class Gathered:
     prompts: tuple[PromptView, ...]
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
+    sections: Sections = field(default_factory=Sections)
 
 
 def gather(
-    model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any
-) -> Gathered:
+    model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any,
+    asked: Extras | None = None,
+) -> Gathered:  # fmt: skip
     """Run the model on the prompts and collect frames.
 
     Args:
@@ -72,15 +75,21 @@ def gather(
         choice: `layers` and `heads`, None for all.
         settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
             `thresholds`: a table of roles of the user's.
+        asked: sections beyond heads and stream.
     """
     from mechview.checks import parity, worst_of
     from mechview.heads.labels import head_pairs
     from mechview.heads.table import head_table
     from mechview.models.limits import limits
+    from mechview.models.tracing import default_prompt
     from mechview.tables import heads_frame, svd_frame
 
     prompts = [prompts] if isinstance(prompts, str) else prompts
+    asked = asked or Extras()
     traces, remarks = _traces(model, prompts, settings["bos"])
+    sections = gather_sections(
+        model, prompts or [default_prompt(model)] if traces else [], traces, asked, settings, SEED
+    )
     found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
     pairs = None if choice["heads"] is None else head_pairs(choice["heads"])
     table = head_table(
@@ -89,7 +98,7 @@ def gather(
     scores, lines, said = _roles(model, bool(traces), {row.label for row in table.rows}, settings)
     views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
     return Gathered(
-        manifest=_manifest(model, prompts, choice, settings, table, run),
+        manifest=_manifest(model, prompts, choice, settings | asked.told(), table, run),
         heads=heads_frame(table),
         svd=svd_frame(table),
         parity=None if found is None else found.frame(),
@@ -97,7 +106,8 @@ def gather(
         roles=lines,
         prompts=views,
         limits=limits(model.weights),
-        remarks=tuple(remarks + said + _left_out(model.shape, table)),
+        remarks=tuple(remarks + said + list(sections.remarks) + _left_out(model.shape, table)),
+        sections=sections,
     )
 
 

@@ -77,6 +77,7 @@ async function copyText(text, button) {
     button.textContent = "Copied";
   } catch {
     const area = document.getElementById("copy-area");
+    button.parentElement.after(area);
     area.hidden = false;
     area.value = text;
     area.select();
@@ -102,5 +103,9 @@ function startTable() {
   for (const [id, text] of [["copy-csv", csvText], ["copy-markdown", markdownText]]) {
     const button = document.getElementById(id);
     button.addEventListener("click", () => copyText(text(), button));
+  }
+  for (const name of ["citation", "bibtex"]) {
+    const button = document.getElementById(`copy-${name}`);
+    button.addEventListener("click", () => copyText(document.getElementById(name).textContent, button));
   }
 }
