@@ -49,11 +49,7 @@ class Result:
             importlib.import_module("xarray")
         except ImportError:
             raise UsageError("to_xarray() needs xarray: pip install 'mechview[notebook]'") from None
-        return self.frame().set_index(self._index()).to_xarray()
-
-    def _index(self) -> list[str]:
-        keys = ("stack", "layer", "head", "label", "quantity", "metric", "side", "index", "q_pos", "k_pos", "pos")
-        return [key for key in keys if key in self.frame().columns]
+        return importlib.import_module("mechview.tables.labelled").dataset(self.frame())
 
 
 def check_count(k: Any) -> int:

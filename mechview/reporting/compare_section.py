@@ -31,7 +31,7 @@ class Step:
     pos_a: int | None
     pos_b: int | None
     mark: str
-    size: float
+    size: float | int
     shade: str
 
     @property
@@ -99,7 +99,7 @@ def _steps(view: ComparisonView) -> tuple[Step, ...]:
     )
 
 
-def _shade(share: float, alone: bool) -> str:
+def _shade(share: float | int, alone: bool) -> str:
     if alone:
         return "alone"
     return "nan" if math.isnan(share) else f"ramp{round(min(share, 1.0) * (STEPS - 1))}"

@@ -18,7 +18,7 @@ from mechview.reporting.memory_section import MemoryTables
 from mechview.reporting.spin_section import SpinTables
 
 
-def saved_spin(path: Path, about: Mapping[str, Any]) -> SpinTables:
+def saved_spin(path: Path, about: Mapping[str, Any], keep_text: bool) -> SpinTables:
     """The tables of a saved `mechview spin`, with or without `--claims`.
 
     Raises:
@@ -33,7 +33,7 @@ def saved_spin(path: Path, about: Mapping[str, Any]) -> SpinTables:
     models = found["spin_models"] if found["table"] == "claims" else found["rows"]
     return SpinTables(
         None if claims is None else _frame(claims, "claims"), _frame(models, "spin_models"),
-        _frame(found["thermo"], "thermo"), f"read from {path.name}, made by {found['manifest']['command']}",
+        _frame(found["thermo"], "thermo"), _made(path, found["manifest"], keep_text),
     )  # fmt: skip
 
 
@@ -47,11 +47,18 @@ def saved_memory(path: Path, about: Mapping[str, Any], keep_text: bool) -> Memor
     if "analogies" not in found:
         raise UsageError(f"{path} holds a behaviour (--recall), which has no analogies: write it without --recall")
     gates = _frame(found["gates"], "gates")
-    made = f"Memory was read from {path.name}, made by {found['manifest'].get('command', 'an unknown command')}."
+    made = f"Numbers were {_made(path, found['manifest'], keep_text)}."
     return MemoryTables(
         _frame(found["rows"], "memory"), gates if keep_text else gates.assign(token="•"),
         _frame(found["analogies"], "analogies"), (made, *found["manifest"].get("notes", ())), float(found["manifest"].get("error") or "nan"),
     )  # fmt: skip
+
+
+def _made(path: Path, manifest: Mapping[str, Any], keep_text: bool) -> str:
+    """Where numbers come from; the command may hold prompts, so it is kept only where their text is."""
+    return f"read from {path.name}" + (
+        f", made by {manifest.get('command', 'an unknown command')}" if keep_text else ""
+    )
 
 
 def _document(path: Path, verb: str, tables: tuple[str, ...], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from mechview.reporting.numerals import written
 from mechview.reporting.svg import Chart, Shape, shape
 
 WIDTH, ROW, LEFT = 460, 22, 104
-Place = Callable[[float], float]
-At = Callable[[float, float], tuple[float, float]]
+Place = Callable[[float | int], float | int]
+At = Callable[[float | int, float | int], tuple[float | int, float | int]]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Bar:
 
     name: str
     value: float
-    lo: float = math.nan
-    hi: float = math.nan
+    lo: float | int = math.nan
+    hi: float | int = math.nan
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def fall(first: Bar, bars: Sequence[Bar], last: Bar, unit: str, about: str) -> C
     return Chart(WIDTH, height + 24, tuple(shapes), f"{about}: {_numbers([first, *bars, last])}.")
 
 
-def _total(top: float, bar: Bar, x: Place) -> list[Shape]:
+def _total(top: float | int, bar: Bar, x: Place) -> list[Shape]:
     name = shape("text", bar.name, x=LEFT, y=top + 15, text_anchor="end")
     if not math.isfinite(bar.value):
         return [name, shape("text", written(bar.value), x=LEFT + 14, y=top + 15, class_="nan-word start")]
@@ -83,7 +83,7 @@ def intervals(bars: Sequence[Bar], unit: str, about: str) -> Chart:
     return Chart(WIDTH, height + 24, tuple(shapes), f"{about}: {_numbers(bars)}.")
 
 
-def _places(ends: Sequence[float], height: int, unit: str, *, zero: bool) -> tuple[Place, list[Shape]]:
+def _places(ends: Sequence[float | int], height: int, unit: str, *, zero: bool) -> tuple[Place, list[Shape]]:
     """Where values stand, and the axis below: zero, or the ends of what is shown."""
     finite = [end for end in ends if math.isfinite(end)] or [0.0]
     low, high = min(finite), max(finite)
@@ -91,7 +91,7 @@ def _places(ends: Sequence[float], height: int, unit: str, *, zero: bool) -> tup
         low, high = min(0.0, low), max(0.0, high)
     reach = (WIDTH - LEFT - 82) / (high - low or 1.0)
 
-    def x(value: float) -> float:
+    def x(value: float | int) -> float | int:
         return LEFT + 14 + (value - low) * reach
 
     if zero:
@@ -111,7 +111,7 @@ def _numbers(bars: Sequence[Bar]) -> str:
     return ", ".join(f"{bar.name} {written(bar.value)}" for bar in bars)
 
 
-def _row(top: float, bar: Bar, x: Place, start: float, end: float, kind: str) -> list[Shape]:
+def _row(top: float | int, bar: Bar, x: Place, start: float | int, end: float | int, kind: str) -> list[Shape]:
     name = shape("text", bar.name, x=LEFT, y=top + 15, text_anchor="end")
     if not (math.isfinite(start) and math.isfinite(end)):
         return [name, shape("text", written(bar.value), x=LEFT + 14, y=top + 15, class_="nan-word start")]
@@ -137,7 +137,7 @@ def _row(top: float, bar: Bar, x: Place, start: float, end: float, kind: str) ->
     return [*found, shape("text", written(bar.value), x=max(left, right) + 6, y=top + 15)]
 
 
-PANEL_WIDTH, PANEL_HEIGHT, EDGE, BASE = 340, 190, 56, 156
+PANEL_WIDTH, PANEL_HEIGHT, EDGE, BASE = 340, 190, 62, 156
 
 
 def panel(points: Sequence[Point], about: str, x_name: str) -> Chart:
@@ -147,7 +147,7 @@ def panel(points: Sequence[Point], about: str, x_name: str) -> Chart:
     high = high if high > low else low + 1.0
     first, last = points[0].x, max(points[-1].x, points[0].x + 1)
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def at(x: float | int, y: float | int) -> tuple[float | int, float | int]:
         return EDGE + 10 + (PANEL_WIDTH - EDGE - 26) * (x - first) / (last - first), 10 + (BASE - 10) * (high - y) / (
             high - low
         )
@@ -160,7 +160,7 @@ def panel(points: Sequence[Point], about: str, x_name: str) -> Chart:
     return Chart(PANEL_WIDTH, PANEL_HEIGHT, tuple(shapes), f"{about} by {x_name}: {said}.")
 
 
-def _scale(low: float, high: float, at: At) -> list[Shape]:
+def _scale(low: float | int, high: float | int, at: At) -> list[Shape]:
     found = []
     for n in range(4):
         value = low + (high - low) * n / 3
@@ -199,5 +199,5 @@ def _marks(points: Sequence[Point], at: At) -> list[Shape]:
     return found
 
 
-def _joined(points: Sequence[tuple[float, float]]) -> str:
+def _joined(points: Sequence[tuple[float | int, float | int]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -93,6 +93,13 @@ function pinButton(label) {
   return button;
 }
 
+// On a card, for the pointer: nothing that takes the focus may stand in a summary; keys use p, or the button of the table.
+function pinMark(label) {
+  const mark = make("span", { class: "pin", "data-pin": label, "aria-hidden": "true", title: `pin ${label}` });
+  mark.addEventListener("click", (event) => { event.preventDefault(); pin(label); });
+  return mark;
+}
+
 function startTable() {
   for (const button of TABLE.querySelectorAll("thead button")) {
     button.addEventListener("click", () => sortTable(Number(button.dataset.column), button.closest("th")));
