@@ -72,7 +72,8 @@ def gather_sections(
     Raises:
         UsageError: a saved result of another model, or a comparison without a prompt.
     """
-    about, remarks = _about(model, asked), []
+    remarks: list[str] = []
+    about = _about(model, asked)
     spin = saved_spin(asked.spin, about, settings["keep_text"]) if isinstance(asked.spin, Path) else None
     memory = saved_memory(asked.memory, about, settings["keep_text"]) if isinstance(asked.memory, Path) else None
     found = [compare_prompts(model, traces, asked.compare, settings, seed)] if asked.compare else []

@@ -71,7 +71,7 @@ def heatmap(
     """
     across = names if columns is None else columns
     left = 12 + min(18, max((len(name) for name in names), default=1)) * 7
-    cell = max(7, min(34 if columns else 26, 620 // max(len(across), 1)))
+    cell = max(7, min(34 if columns else 26, 620 // max(len(across), 1), 620 // max(len(names), 1)))
     shapes, every = [], max(1, math.ceil(12 / cell))
     for r, row in enumerate(values):
         if r % every == 0:
@@ -81,7 +81,9 @@ def heatmap(
                 mark = "nan" if math.isnan(value) else f"{kind}{_step(value, *scale)}"
                 words = told.format(row=names[r], column=across[c], value=f"{value:.3g}")
                 place = {"x": left + c * cell, "y": r * cell, "width": cell - 0.6, "height": cell - 0.6}
-                shapes.append(shape("rect", title=words, **place, class_=mark))
+                shapes.append(
+                    Shape("rect", {name: _number(at) for name, at in place.items()} | {"class": mark}, title=words)
+                )
                 if mark == "nan" and cell >= 20:
                     shapes.append(
                         shape("text", "NaN", x=left + (c + 0.5) * cell, y=(r + 0.5) * cell + 4, class_="nan-word")

@@ -11,6 +11,7 @@ import json
 import re
 from functools import cache
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,7 +58,9 @@ def with_tokens(texts: list[str]):
     return (
         dataclasses.replace(
             found,
-            prompts=(dataclasses.replace(view, tokens=view.tokens.assign(shown=shown, text=raw)),),
+            prompts=(
+                dataclasses.replace(view, tokens=view.tokens.assign(shown=shown, text=pd.Series(raw, dtype=object))),
+            ),
             sections=Sections(
                 (dataclasses.replace(compared, tokens=sides),), None, dataclasses.replace(memory, gates=gates)
             ),
