@@ -154,13 +154,13 @@ def _grid(wide: pd.DataFrame, title: str, quantity: str) -> Drawing:
     cells = [[float(value) for value in row] for row in z]
     about = f"{title}: layers down, heads across, from 0 to {written(top)}"
     most = np.unravel_index(int(np.nanargmax(np.where(np.isfinite(z), z, -1.0))), z.shape)
-    said = f"{about}; largest at {names[most[0]]}H{wide.columns[most[1]]}. White is none."
+    said = f"{about}; largest at {names[most[0]]}H{wide.columns[most[1]]}. The ground's colour is none."
     chart = heatmap(
         cells, names, said, scale=(0.0, top / 2, top), columns=[f"H{head}" for head in wide.columns], kind="ramp",
         told="{row}{column}: {value}",
     )  # fmt: skip
     how = "root mean square over positions after the first" if quantity == "difference" else "‖A − B‖ / ‖A‖"
-    return Drawing(title, f"{how}; the darkest is {written(top)}.", chart)
+    return Drawing(title, f"{how}; the strongest is {written(top)}.", chart)
 
 
 def _changes(view: ComparisonView) -> list[Drawing]:

@@ -89,7 +89,10 @@ def depth_map(memory: pd.DataFrame) -> Drawing | None:
     values = [
         [None if c < r else float(v) for c, v in enumerate(row)] for r, row in enumerate(wide.to_numpy(dtype=float))
     ]
-    about = "What is left of each write after each later one. White is all of it, blue less (-1 at the darkest), orange more than was written (3 and above at the darkest)."
+    about = (
+        "What is left of each write after each later one. The ground's colour is all of it, blue less (-1 and below at the "
+        "strongest), orange more than was written (3 and above at the strongest)."
+    )
     lost = rows[rows["place"] != rows["later"]].nsmallest(3, "value")
     least = ", ".join(f"{one.place} after {one.later} {written(one.value)}" for one in lost.itertuples())
     chart = heatmap(values, names, f"{about} Least is left of {least}.", scale=(-1.0, 1.0, 3.0))

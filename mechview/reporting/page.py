@@ -1,7 +1,8 @@
 """One HTML file that fetches nothing: templates of the package, filled by jinja2 with everything escaped.
 
 The content security policy allows exactly one script and one style sheet, by hash, and no request. Data
-stand in a JSON block that cannot be left; the script only ever sets text, never markup.
+stand in a JSON block that cannot be left; the script only ever sets text, never markup. Plotly's script is not
+put into pages: it makes functions of text, which the policy forbids, and weighs more than a page may.
 """
 
 from __future__ import annotations
