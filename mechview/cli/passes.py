@@ -120,18 +120,13 @@ def report(
     if roles is False and (thresholds or metrics_file):
         raise UsageError("--thresholds and --metrics-file ask for roles, which --no-roles leaves out")
     wants = sections.measured_or_read("spin", spin, spin_from), sections.measured_or_read("memory", memory, memory_from)
-    comparing = compare or compare_model or compare_revision
-    if dry_run and (comparing or any(wants)):
-        raise UsageError(
-            "--dry-run counts heads and stream alone: leave out --compare, --compare-model, --spin, --memory"
-        )
+    sections.check_dry(dry_run, compare, compare_model, compare_revision, *wants)
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"writing a report on {model}", quiet) as run:
         from mechview.heads.registry import load_metrics
         from mechview.reporting.build import write_report
 
         load_metrics(metrics_file or ())
-
         opened = open_model(model, revision, offline, device, dtype)
         if dry_run:
             to = Output(None, "json" if json else None, quiet, force)

@@ -51,3 +51,11 @@ def measured_or_read(name: str, measure: bool, saved: Path | None) -> bool | Pat
     if measure and saved is not None:
         raise UsageError(f"--{name} measures and --{name}-from reads: choose one")
     return saved if saved is not None else measure
+
+
+def check_dry(dry_run: bool, *asked: Any) -> None:
+    """Raises UsageError: a dry run does not count sections."""
+    if dry_run and any(asked):
+        raise UsageError(
+            "--dry-run counts heads and stream alone: leave out --compare, --compare-model, --spin, --memory"
+        )

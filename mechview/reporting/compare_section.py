@@ -160,7 +160,8 @@ def _grid(wide: pd.DataFrame, title: str, quantity: str) -> Drawing:
         told="{row}{column}: {value}",
     )  # fmt: skip
     how = "root mean square over positions after the first" if quantity == "difference" else "‖A − B‖ / ‖A‖"
-    return Drawing(title, f"{how}; the strongest is {written(top)}.", chart)
+    none = len(finite) and finite.max() == 0
+    return Drawing(title, f"{how}; {'every one is 0' if none else f'the strongest is {written(top)}'}.", chart)
 
 
 def _changes(view: ComparisonView) -> list[Drawing]:

@@ -143,6 +143,9 @@ def lines(
         kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
         drawn = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(x, y) for x, y in kept))
         shapes.append(shape("polyline", title=line.name, points=drawn, class_=f"line {line.kind}"))
+        if len(kept) == 1:  # a line of one point has no length
+            x, y = at(*kept[0])
+            shapes.append(shape("circle", title=line.name, cx=x, cy=y, r=4, class_=f"line {line.kind} only"))
     return Chart(width, height, tuple(shapes), about)
 
 

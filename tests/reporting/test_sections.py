@@ -26,6 +26,7 @@ from mechview.reporting.saved import saved_memory, saved_spin
 from mechview.reporting.section_notes import COMPARISON_NOTES, MEMORY_NOTES, SPIN_NOTES, STREAM_NOTES
 from mechview.reporting.sections import Extras, Sections, extras
 from mechview.reporting.spin_section import spin_section
+from mechview.reporting.svg import Line, lines
 
 
 @pytest.fixture(scope="module")
@@ -347,3 +348,9 @@ def test_every_picture_has_a_text_alternative_with_numbers():
 def test_sections_change_no_other_number():
     strip = re.compile(r'id="data">(.*?)</script>', re.DOTALL)
     assert strip.search(whole_page())[1] == strip.search(render(gathered()))[1]
+
+
+def test_a_line_of_one_point_is_drawn_as_a_point():
+    one = lines([Line("writes", [4.0, math.inf], [0.2, 0.4], "pattern")], "about", "x", "y")
+    two = lines([Line("writes", [4.0, 5.0], [0.2, 0.4], "pattern")], "about", "x", "y")
+    assert [sum(shape.kind == "circle" for shape in chart.shapes) for chart in (one, two)] == [1, 0]
