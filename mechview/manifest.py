@@ -24,7 +24,7 @@ from mechview.version import __version__
 
 SCHEMA_VERSION = 1
 PACKAGES = ("torch", "transformers", "transformer-lens", "numpy", "pandas", "plotly", "safetensors")
-PROMPT_OPTIONS = ("--prompt", "--ids")
+PROMPT_OPTIONS = ("--prompt", "--ids", "--compare")
 SHORT = re.compile(r"-[qf]*p")  # -p alone or behind short options that take nothing, its text perhaps attached
 DROPPED = "[prompt not kept]"
 FEW = 8  # items of a list that is kept as it is

@@ -49,32 +49,7 @@ class Result:
             importlib.import_module("xarray")
         except ImportError:
             raise UsageError("to_xarray() needs xarray: pip install 'mechview[notebook]'") from None
-        frame = self.frame()
-        keys = axes_of(frame.columns)
-        if frame.duplicated(keys).any() or frame[keys].isna().any(axis=None):
-            raise UsageError(f"rows of this {type(self).__name__} are no grid over {', '.join(keys)}: use frame()")
-        return frame.set_index(keys).to_xarray()
-
-
-def axes_of(columns: Any) -> list[str]:
-    """The key columns of a frame; a component stands for the layer and head that it names."""
-    own = ("component", "query_component", "key_component")
-    place = own if any(name in columns for name in own) else ("stack", "layer", "head", "label")
-    rest = (
-        "since",
-        "point",
-        "quantity",
-        "metric",
-        "side",
-        "index",
-        "q_pos",
-        "k_pos",
-        "pos",
-        "position_a",
-        "position_b",
-    )
-    constant = () if place is not own else ("metric", "q_pos", "k_pos", *(() if "since" in columns else ("point",)))
-    return [key for key in (*place, *rest) if key in columns and key not in constant]
+        return importlib.import_module("mechview.tables.labelled").dataset(self.frame())
 
 
 def check_count(k: Any) -> int:

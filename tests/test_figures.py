@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import plotly.io as pio
 import pytest
 
 import mechview as mv
+from mechview import figures
 from mechview.errors import CheckError
-from mechview.figures import attention_map, head_grid, parity_by_layer, plain_text, spectrum
+from mechview.figures import TEMPLATE, attention_map, head_grid, parity_by_layer, plain_text, spectrum
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.tables import attention_frame, heads_frame, parity_frame, svd_frame, tokens_frame
 
@@ -162,3 +166,14 @@ def test_labels_are_shown_as_typed(trace, tmp_path, browser):
     assert set(HOSTILE) <= set(shown)
     assert tab.locator(".ytick a, .ytick tspan").count() == 0
     tab.close()
+
+
+def test_the_template_is_registered_and_every_figure_is_drawn_with_it():
+    """Wherever the package makes a figure, the same function or the one it hands the figure to names the template."""
+    assert pio.templates[TEMPLATE].layout.colorway[0] == "#37719f"
+    for path in sorted(Path(figures.__file__).parent.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            text = ast.unparse(function)
+            if "go.Figure(" in text or "make_subplots(" in text:
+                assert "template=TEMPLATE" in text or ".update_layout(**" in text, f"{path.name}: {function.name}"

@@ -88,3 +88,57 @@ def test_each_result_has_a_manifest_of_its_own() -> None:
 def test_errors_carry_their_exit_code(error: type[MechviewError], code: int) -> None:
     assert error("a sentence").exit_code == code
     assert issubclass(error, MechviewError)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sizes"),
+    [
+        (
+            {"layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], "label": ["L0H0", "L0H1", "L1H0", "L1H1"]},
+            {"layer": 2, "head": 2},
+        ),
+        ({"layer": [0, 0], "head": [0, 0]}, {"row": 2}),
+        ({"q_pos": list(range(9)), "k_pos": list(range(9))}, {"q_pos": 9}),
+        ({"q_pos": list(range(9)), "k_pos": [0, 0, 1, 2, 3, 4, 5, 6, 0]}, {"q_pos": 9}),
+        ({"component": ["embed", "L0H0"], "head": pd.array([None, 0], dtype="Int16")}, {"component": 2}),
+        ({"layer": list(range(8)) * 2, "pos": [0] * 15 + [9]}, {"row": 16}),
+    ],
+)
+def test_axes_are_the_keys_that_tell_rows_apart(columns, sizes):
+    values = [float(n) for n in range(len(next(iter(columns.values()))))]
+    frame_of(Answer)(lambda answer: pd.DataFrame(columns | {"value": values}))
+    data = Answer(number=0).to_xarray()
+    assert dict(data.sizes) == sizes
+    assert sorted(data["value"].values.ravel()) == values
+    assert set(columns) <= {*data.data_vars, *data.coords}
+
+
+def test_real_results_become_datasets_that_hold_every_number(toy):
+    import mechview as mv
+
+    seen = mv.trace(toy, "And the evening and the morning")
+    heads = mv.head_table(toy)
+    data = heads.to_xarray()
+    assert dict(data.sizes) == {"stack": 1, "layer": 2, "head": 4, "metric": data.sizes["metric"]}
+    frame = heads.frame()
+    norm = frame[(frame["label"] == "L1H2") & (frame["metric"] == "message_norm")]["value"].item()
+    assert data["value"].sel(layer=1, head=2, metric="message_norm").item() == norm
+    for result in (
+        mv.parity(toy, seen),
+        mv.attend(seen),
+        mv.ledger(seen),
+        mv.shares(seen, 5),
+        mv.lens(seen),
+        mv.head_scores(toy, ["induction"]),
+    ):
+        table, cube = result.frame(), result.to_xarray()
+        for column in table.select_dtypes("float"):
+            assert cube[column].notnull().sum().item() == table[column].notna().sum()
+
+
+def test_without_xarray_one_sentence_says_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(UsageError, match=r"^to_xarray\(\) needs xarray: pip install 'mechview\[notebook\]'$"):
+        Answer(number=1).to_xarray()

@@ -56,7 +56,8 @@ def memory(
     kept = prompts is None if keep_text is None else keep_text
     if to is None:
         return write_page(found, out, about(sides, run, told), kept, force, quiet)  # type: ignore[arg-type]
-    text, facts = lambda: memory_text(found), lambda: about(sides, run, told)
+    checked = {"notes": list(found.notes), "error": found.error} if hasattr(found, "analogies") else {}
+    text, facts = lambda: memory_text(found), lambda: about(sides, run, told) | checked
     emit(Answer("memory", found.frame, text, facts, lambda: tables_of(found, kept)), to)
     return 0
 
@@ -107,11 +108,13 @@ def tables_of(found: Any, keep_text: bool) -> dict[str, Any]:
 
 def write_page(found: Any, page: Path, facts: Any, keep_text: bool, force: bool, quiet: bool) -> int:
     from mechview.reporting.memory_page import render_memory
+    from mechview.reporting.memory_section import MemoryTables
 
     if not hasattr(found, "analogies"):
         raise UsageError("--recall gives a table, not a page; choose another format")
     tables = tables_of(found, keep_text)
-    text = render_memory(found.frame(), tables["gates"], tables["analogies"], facts, list(found.notes), found.error)
+    shown = MemoryTables(found.frame(), tables["gates"], tables["analogies"], found.notes, found.error)
+    text = render_memory(shown, facts)
     write_text(page, text, force=force)
     note(f"wrote {page} ({len(text) / 1e6:.1f} MB)", quiet)
     say(f"{page}\n")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mechview.cli import options as o
+from mechview.cli import sections
 from mechview.cli.asked import Texts, chosen, open_model
 from mechview.cli.dry import show_cost
 from mechview.cli.findings import attend_text, doctor_document, doctor_text
@@ -102,12 +103,15 @@ def report(
     chat: o.Chat = False, bos: o.BosChoice = o.Bos.auto, revision: o.Revision = None,
     dtype: o.DtypeName = o.Dtype.float32, device: o.Device = "cpu", offline: o.Offline = False,
     keep_text: KeepText = None, roles: o.RoleFlag = None, thresholds: Thresholds = None,
-    metrics_file: MetricsFile = None, max_mb: MaxMb = 20.0, out: o.Out = None,
+    metrics_file: MetricsFile = None, compare: sections.Compare = None, compare_model: sections.CompareModel = None,
+    compare_revision: sections.CompareRevision = None, spin: sections.Spin = False, spin_from: sections.SpinFrom = None,
+    memory: sections.Memory = False, memory_from: sections.MemoryFrom = None, max_mb: MaxMb = 20.0, out: o.Out = None,
     json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """One HTML file: head table, cards, attention, checks.
 
-    It fetches nothing, and every number in it stands beside its check. --thresholds and --metrics-file ask for roles.
+    It fetches nothing, and every number in it stands beside its check. --thresholds and --metrics-file ask for roles;
+    --compare, --compare-model, --spin and --memory add sections.
     """
     target = out or Path("report.html")
     if target.suffix.lower() not in (".html", ".htm"):
@@ -115,13 +119,14 @@ def report(
     check_output(target, force)
     if roles is False and (thresholds or metrics_file):
         raise UsageError("--thresholds and --metrics-file ask for roles, which --no-roles leaves out")
+    wants = sections.measured_or_read("spin", spin, spin_from), sections.measured_or_read("memory", memory, memory_from)
+    sections.check_dry(dry_run, compare, compare_model, compare_revision, *wants)
     texts = Texts(prompt, prompts, ids, chat, bos)
     with working(f"writing a report on {model}", quiet) as run:
         from mechview.heads.registry import load_metrics
         from mechview.reporting.build import write_report
 
         load_metrics(metrics_file or ())
-
         opened = open_model(model, revision, offline, device, dtype)
         if dry_run:
             to = Output(None, "json" if json else None, quiet, force)
@@ -135,7 +140,8 @@ def report(
             "thresholds": None if thresholds is None else str(thresholds),
         }
         asked = texts.read(opened) if texts.given else None
-        done = write_report(opened, asked, target, choice, settings, force, max_mb, run)
+        extra = sections.asked_sections(opened, offline, compare, compare_model, compare_revision, *wants)
+        done = write_report(opened, asked, target, choice, settings, force, max_mb, run, extra)
     size = done.path.stat().st_size
     note(f"wrote {done.path} ({size / 1e6:.1f} MB)", quiet)
     about = {"schema_version": SCHEMA_VERSION, "report": str(done.path), "bytes": size, "passed": done.parity_passed}

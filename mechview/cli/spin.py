@@ -72,7 +72,8 @@ def _claims(opened: Any, found: Any) -> Any:
 
 def _answer(found: Any, judged: Any, about: Any) -> Answer:
     if judged is not None:
-        return Answer("claims", judged.frame, lambda: claims_text(judged), about)
+        numbers = lambda: {"spin_models": found.frame(), **_beside(found)}  # noqa: E731
+        return Answer("claims", judged.frame, lambda: claims_text(judged), about, beside=numbers)
     return Answer("spin_models", found.frame, lambda: spin_text(found), about, beside=lambda: _beside(found))
 
 

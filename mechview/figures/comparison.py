@@ -43,7 +43,7 @@ def aligned_strip(
         tokens: the tokens of both sides as they are shown.
         quantity: whose `delta` is summed over components (root of the sum of squares).
     """
-    steps = _steps(compare, quantity)
+    steps = aligned_steps(compare, quantity)
     cells = [[_token(side, pos) for pos in steps[name]] for side, name in zip(tokens, ("a", "b"), strict=True)]
     z = np.array([steps["size"], steps["size"]], dtype=float)
     for row, name in enumerate(("a", "b")):
@@ -72,7 +72,7 @@ def aligned_strip(
     return figure
 
 
-def _steps(compare: pd.DataFrame, quantity: str) -> dict[str, list[Any]]:
+def aligned_steps(compare: pd.DataFrame, quantity: str) -> dict[str, list[Any]]:
     """One entry an aligned pair: positions, the mark, and the size of all differences there."""
     rows = only(compare, "quantity", "norm")
     sizes = only(compare, "quantity", quantity).groupby(["position_a", "position_b"])["delta"]
@@ -99,14 +99,7 @@ def delta_grid(
     compare: pd.DataFrame, quantity: str = "difference", column: str = "delta", identical: bool = False
 ) -> go.Figure:
     """Heads across, layers down: root mean square over positions after the first, with sign where one number is left."""
-    rows = only(compare, "quantity", quantity)
-    rows = rows[rows["head"].notna()]
-    if rows.empty:
-        raise CheckError(f"this comparison has no {quantity} of heads")
-    later = rows[(rows["position_a"] != 0).fillna(True) & (rows["position_b"] != 0).fillna(True)]
-    rows = later if len(later) else rows
-    cells = rows.assign(place=rows["component"].str.extract(r"^([EX]\.)?")[0].fillna(""))
-    wide = cells.groupby(["place", "layer", "head"])[column].agg(_size).unstack("head")
+    wide = head_sizes(compare, quantity, column)
     z, signed = wide.to_numpy(dtype=float), quantity in SIGNED
     top = float(np.nanmax(np.abs(z))) if np.isfinite(z).any() else 0.0
     figure = go.Figure(
@@ -123,6 +116,18 @@ def delta_grid(
     figure.update_yaxes(title_text="layer", autorange="reversed", type="category")
     figure.update_xaxes(title_text="head", type="category")
     return figure
+
+
+def head_sizes(compare: pd.DataFrame, quantity: str, column: str = "delta") -> pd.DataFrame:
+    """Heads across, layers (behind the prefix of their stack) down: the size of `column` after position 0."""
+    rows = only(compare, "quantity", quantity)
+    rows = rows[rows["head"].notna()]
+    if rows.empty:
+        raise CheckError(f"this comparison has no {quantity} of heads")
+    later = rows[(rows["position_a"] != 0).fillna(True) & (rows["position_b"] != 0).fillna(True)]
+    rows = later if len(later) else rows
+    cells = rows.assign(place=rows["component"].str.extract(r"^([EX]\.)?")[0].fillna(""))
+    return cells.groupby(["place", "layer", "head"])[column].agg(_size).unstack("head")
 
 
 def _size(values: pd.Series) -> float:

@@ -21,6 +21,7 @@ from mechview.manifest import Run, recorded
 from mechview.reporting.gather import Gathered, gather
 from mechview.reporting.packing import COARSE, STEPS
 from mechview.reporting.page import render
+from mechview.reporting.sections import Extras, extras
 
 LIGHT, LIGHT_CELL = 2.5e6, 0.6
 
@@ -39,6 +40,10 @@ def report(
     keep_text: bool = True,
     roles: bool | None = None,
     thresholds: str | Path | None = None,
+    compare: Sequence[Any] | str | None = None,
+    compare_model: Any = None,
+    spin: bool | str | Path = False,
+    memory: bool | str | Path = False,
     max_mb: float = 20.0,
     run: Run | None = None,
 ) -> Path:
@@ -53,15 +58,21 @@ def report(
         keep_text: keep the prompts' text; otherwise the page has positions only.
         roles: look for the heads' roles, which runs the model and permuted copies; up to 0.3 G parameters unless said.
         thresholds: TOML file of roles, as in `mv.roles`; metrics registered with `@mv.metric` are measured with them.
+        compare: a prompt to compare the first one with; a list to compare with all prompts in turn, with intervals.
+        compare_model: a model to compare this one with, head by head.
+        spin, memory: add the section, measured now (`True`) or read from the JSON that `mechview spin --claims` or
+            `mechview memory` wrote.
         max_mb: largest size of the page, in MB of 10^6 bytes.
 
     Raises:
+        UsageError: a saved result of another model.
         OutputError: the file exists (without `force`), cannot be written, or would be too large.
     """
     settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text, "roles": roles}
     settings["thresholds"] = None if thresholds is None else str(thresholds)
     choice = {"layers": layers, "heads": heads}
-    return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run).path
+    asked = extras(compare, compare_model, spin, memory)
+    return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run, asked).path
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,12 @@ def write_report(
     force: bool = False,
     max_mb: float = 20.0,
     run: Run | None = None,
+    asked: Extras | None = None,
 ) -> Written:
     """Gather, render and write; what `report` does, with the verdict of its parity check."""
     target = check_output(out, force)
     with nullcontext(run) if run is not None else recorded() as measured:
-        gathered = gather(model, prompts, choice, settings, measured)
+        gathered = gather(model, prompts, choice, settings, measured, asked=asked)
         page = fitted(gathered, int(max_mb * 1e6))
     write_text(target, page, force=force)
     return Written(out, None if gathered.parity is None else bool(gathered.parity["passed"].all()))

@@ -15,9 +15,9 @@ import pandas as pd
 from mechview.heads.notes import NOTES
 from mechview.reporting.gather import Gathered, HeadView, PromptView
 from mechview.reporting.nulls import gaussian_spectrum
+from mechview.reporting.numerals import column_texts, written
 from mechview.reporting.packing import STEPS, coded, number, numbers
 from mechview.reporting.stream_contents import stream_data
-from mechview.reporting.wording import column_texts, written
 
 SIDES = ("pattern", "message")
 MEASURES = ("top_singular_value", "norm", "stable_rank", "effective_rank", "parity_error")

@@ -8,13 +8,14 @@ page says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
+from mechview.reporting.sections import Extras, Sections, gather_sections
 from mechview.reporting.streams import StreamView, stream_view
 
 SEED = 0
@@ -60,6 +61,7 @@ class Gathered:
     prompts: tuple[PromptView, ...]
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
+    sections: Sections = field(default_factory=Sections)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Known:
 def gather(
     model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any,
     known: Known | None = None,
+    asked: Extras | None = None,
 ) -> Gathered:  # fmt: skip
     """Run the model on the prompts and collect frames.
 
@@ -84,19 +87,25 @@ def gather(
         settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
             `thresholds`: a table of roles of the user's.
         known: what `know` found with the same choice and settings, for who shows one prompt after another.
+        asked: sections beyond heads and stream.
     """
     from mechview.checks import parity, worst_of
     from mechview.models.limits import limits
+    from mechview.models.tracing import default_prompt
     from mechview.tables import heads_frame, svd_frame
 
     prompts = [prompts] if isinstance(prompts, str) else prompts
+    asked = asked or Extras()
     traces, remarks = _traces(model, prompts, settings["bos"])
+    sections = gather_sections(
+        model, prompts or [default_prompt(model)] if traces else [], traces, asked, settings, SEED
+    )
     found = worst_of([parity(model, seen, fold=settings["fold"]) for seen in traces]) if traces else None
     known = known or know(model, choice, settings, bool(traces))
     table = known.table if found is None else known.table.with_parity(found)
     views = tuple(_prompt(trace, table, number, settings["keep_text"]) for number, trace in enumerate(traces))
     return Gathered(
-        manifest=_manifest(model, prompts, choice, settings, table, run),
+        manifest=_manifest(model, prompts, choice, settings | asked.told(), table, run),
         heads=heads_frame(table),
         svd=svd_frame(table),
         parity=None if found is None else found.frame(),
@@ -104,7 +113,8 @@ def gather(
         roles=known.roles,
         prompts=views,
         limits=limits(model.weights),
-        remarks=(*remarks, *known.said, *_left_out(model.shape, table)),
+        remarks=(*remarks, *known.said, *sections.remarks, *_left_out(model.shape, table)),
+        sections=sections,
     )
 
 

@@ -1,7 +1,8 @@
 """One HTML file that fetches nothing: templates of the package, filled by jinja2 with everything escaped.
 
 The content security policy allows exactly one script and one style sheet, by hash, and no request. Data
-stand in a JSON block that cannot be left; the script only ever sets text, never markup.
+stand in a JSON block that cannot be left; the script only ever sets text, never markup. Plotly's script is not
+put into pages: it makes functions of text, which the policy forbids, and weighs more than a page may.
 """
 
 from __future__ import annotations
@@ -12,17 +13,22 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from mechview.exports import json_text
 from mechview.heads.notes import NOTES
+from mechview.heads.registry import Metric
 from mechview.reporting import wording
+from mechview.reporting.compare_section import comparison_section
 from mechview.reporting.contents import page_data, places, prompt_names, table_columns
 from mechview.reporting.gather import Gathered
+from mechview.reporting.memory_section import memory_section
 from mechview.reporting.packing import STEPS, script_json
+from mechview.reporting.section_notes import COMPARISON_NOTES, MEMORY_NOTES, SPECTRUM_NULL, SPIN_NOTES, STREAM_NOTES
+from mechview.reporting.spin_section import spin_section
 
-STYLES = ("base.css", "report.css")
+STYLES = ("base.css", "report.css", "sections.css")
 SCRIPTS = (
     "format.js", "data.js", "pointing.js", "axes.js", "charts.js", "filter.js", "overview.js", "table.js", "attention.js", "stream.js",
     "cards.js", "keys.js", "main.js",
@@ -31,10 +37,10 @@ SCRIPTS = (
 
 def render(gathered: Gathered, *, scores: bool = True, steps: int = STEPS) -> str:
     """The page of a report, with or without scores before softmax, weights kept to `1 / steps`."""
-    style, script = _joined(STYLES), _joined(SCRIPTS)
+    style, script = joined(STYLES), joined(SCRIPTS)
     return (
-        _environment()
-        .from_string(_read("report.html"))
+        environment()
+        .get_template("report.html")
         .render(
             policy=policy(script, style),
             style=Markup(style),
@@ -59,10 +65,34 @@ def _words(gathered: Gathered) -> dict[str, Any]:
         "columns": table_columns(gathered),
         "stacks": {stack: wording.STACK_WORDS[stack] for stack in dict.fromkeys(head["stack"] for head in heads)},
         "prompts": prompt_names(gathered),
-        "notes": NOTES,
+        "notes": notes_of(gathered),
         "citation": wording.citation(gathered.manifest),
+        "bibtex": wording.bibtex(gathered.manifest),
         "manifest": json_text(gathered.manifest),
+    } | _sections(gathered)
+
+
+def _sections(gathered: Gathered) -> dict[str, Any]:
+    """What was asked for beyond heads and stream; None or empty otherwise."""
+    found = gathered.sections
+    return {
+        "comparisons": [comparison_section(view) for view in found.comparisons],
+        "spin": None if found.spin is None else spin_section(found.spin),
+        "memory": None if found.memory is None else memory_section(found.memory),
     }
+
+
+def notes_of(gathered: Gathered) -> dict[str, Metric]:
+    """The notes of every number on this page: of the registry, and of the sections that it has."""
+    found = gathered.sections
+    return (
+        dict(NOTES)
+        | SPECTRUM_NULL
+        | (STREAM_NOTES if gathered.prompts else {})
+        | (COMPARISON_NOTES if found.comparisons else {})
+        | (SPIN_NOTES if found.spin is not None else {})
+        | (MEMORY_NOTES if found.memory is not None else {})
+    )
 
 
 def policy(script: str, style: str) -> str:
@@ -78,7 +108,7 @@ def source_hash(text: str) -> str:
 
 
 @cache
-def _joined(names: tuple[str, ...]) -> str:
+def joined(names: tuple[str, ...]) -> str:
     return "\n" + "\n".join(_read(name) for name in names)
 
 
@@ -87,5 +117,8 @@ def _read(name: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def environment() -> Environment:
+    """Templates of the package by name; whatever they are given is escaped."""
+    return Environment(
+        loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 STEPS = 9  # classes of a colour scale
+TOP = 24  # room above the axes for the name of what is drawn
 
 
 @dataclass(frozen=True)
@@ -55,42 +56,54 @@ def _number(value: float | int | str) -> str:
 def heatmap(
     values: Sequence[Sequence[float | int | None]],
     names: Sequence[str],
-    low: float | int,
-    middle: float | int,
-    high: float | int,
     about: str,
+    *,
+    scale: tuple[float | int, float | int, float | int],
+    columns: Sequence[str] | None = None,
+    kind: str = "div",
+    told: str = "of {row} after {column}: {value}",
 ) -> Chart:
-    """A square map with the names of its rows on the left; columns are the same things."""
-    left, cell = 78, max(7, min(26, 620 // max(len(names), 1)))
+    """A map with the names of its rows on the left; its columns are the same things unless they are named.
+
+    Args:
+        scale: values of the scale's first, middle and last colour; `kind` is `div` or `ramp`.
+        told: what a cell says of its row, column and value.
+    """
+    across = names if columns is None else columns
+    left = 12 + min(18, max((len(name) for name in names), default=1)) * 7
+    cell = max(7, min(34 if columns else 26, 620 // max(len(across), 1), 620 // max(len(names), 1)))
     shapes, every = [], max(1, math.ceil(12 / cell))
     for r, row in enumerate(values):
         if r % every == 0:
             shapes.append(shape("text", names[r], x=left - 6, y=r * cell + cell / 2 + 4, text_anchor="end"))
         for c, value in enumerate(row):
             if value is not None:
-                kind = "nan" if math.isnan(value) else f"div{_step(value, low, middle, high)}"
-                told = f"of {names[r]} after {names[c]}: {value:.3f}"
+                mark = "nan" if math.isnan(value) else f"{kind}{_step(value, *scale)}"
+                words = told.format(row=names[r], column=across[c], value=f"{value:.3g}")
+                place = {"x": left + c * cell, "y": r * cell, "width": cell - 0.6, "height": cell - 0.6}
                 shapes.append(
-                    shape(
-                        "rect",
-                        title=told,
-                        x=left + c * cell,
-                        y=r * cell,
-                        width=cell - 0.6,
-                        height=cell - 0.6,
-                        class_=kind,
-                    )
+                    Shape("rect", {name: _number(at) for name, at in place.items()} | {"class": mark}, title=words)
                 )
-    for c in range(0, len(names), every):
-        x, y = left + c * cell + cell / 2, len(names) * cell + 10
-        shapes.append(shape("text", names[c], x=x, y=y, text_anchor="end", transform=f"rotate(-60 {x:.1f} {y})"))
-    return Chart(left + len(names) * cell + 8, len(names) * cell + 74, tuple(shapes), about)
+                if mark == "nan" and cell >= 20:
+                    shapes.append(
+                        shape("text", "NaN", x=left + (c + 0.5) * cell, y=(r + 0.5) * cell + 4, class_="nan-word")
+                    )
+    below = len(names) * cell + 10
+    for c in range(0, len(across), every):
+        x = left + c * cell + cell / 2
+        shapes.append(
+            shape("text", across[c], x=x, y=below, text_anchor="end", transform=f"rotate(-60 {x:.1f} {below})")
+        )
+    return Chart(
+        left + len(across) * cell + 8, below + 12 + min(56, 6 * max(map(len, across), default=1)), tuple(shapes), about
+    )
 
 
 def _step(value: float | int, low: float | int, middle: float | int, high: float | int) -> int:
     """Class of a colour scale whose middle stands for `middle`."""
     half = STEPS // 2
-    share = (value - middle) / (high - middle if value > middle else middle - low)
+    reach = high - middle if value > middle else middle - low
+    share = (value - middle) / reach if reach else 0.0
     return half + round(max(-1.0, min(1.0, share)) * half)
 
 
@@ -113,17 +126,33 @@ def lines(
 
     def at(x: float | int, y: float | int) -> tuple[float | int, float | int]:
         right = (math.log10(x) if log_x else x) - x0
-        return left + (width - left - 12) * right / (x1 - x0), 10 + (height - bottom - 10) * (y1 - y) / (y1 - y0)
+        return left + (width - left - 12) * right / (x1 - x0), TOP + (height - bottom - TOP) * (y1 - y) / (y1 - y0)
 
     shapes = _axes(left, width, height - bottom, y0, y1, x_name, y_name, height)
     shapes += _ticks(
-        ticks or [(10**x if log_x else x, f"{10**x if log_x else x:.3g}") for x in _even(x0, x1)], at, y0, bool(ticks)
+        ticks
+        or [
+            (10**x if log_x else x, f"{10**x if log_x else x:.3g}")
+            for x in (_decades(x0, x1) if log_x else _even(x0, x1))
+        ],
+        at,
+        y0,
+        bool(ticks),
     )
     for line in found:
         kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
         drawn = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(x, y) for x, y in kept))
         shapes.append(shape("polyline", title=line.name, points=drawn, class_=f"line {line.kind}"))
+        if len(kept) == 1:  # a line of one point has no length
+            x, y = at(*kept[0])
+            shapes.append(shape("circle", title=line.name, cx=x, cy=y, r=4, class_=f"line {line.kind} only"))
     return Chart(width, height, tuple(shapes), about)
+
+
+def _decades(low: float | int, high: float | int) -> list[float | int]:
+    """Whole powers of ten between two exponents, or even steps where there are fewer than two."""
+    whole = list(range(math.ceil(low), math.floor(high) + 1))
+    return list(whole) if len(whole) > 1 else _even(low, high)
 
 
 def _even(low: float | int, high: float | int, count: int = 5) -> list[float | int]:
@@ -142,11 +171,11 @@ def _axes(
 ) -> list[Shape]:
     found = [shape("line", x1=left, x2=width - 12, y1=base, y2=base, class_="axis")]
     for value in _even(y0, y1, 4):
-        y = 10 + (base - 10) * (y1 - value) / (y1 - y0)
+        y = TOP + (base - TOP) * (y1 - value) / (y1 - y0)
         found.append(shape("line", x1=left, x2=width - 12, y1=y, y2=y, class_="grid"))
         found.append(shape("text", f"{value:.3g}", x=left - 6, y=y + 4, text_anchor="end"))
     found.append(shape("text", x_name, x=width - 12, y=height - 4, text_anchor="end"))
-    return [*found, shape("text", y_name, x=left + 6, y=20)]
+    return [*found, shape("text", y_name, x=left, y=12)]
 
 
 def _ticks(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mechview.reporting.gather import Gathered
+from mechview.reporting.numerals import written
 
 NORMS = {"folded": "folded into the factors", "raw": "left out of the factors (raw)"}
 STACK_WORDS = {"decoder": "decoder", "encoder": "encoder", "cross": "cross-attention"}
@@ -22,27 +22,6 @@ class Verdict:
     state: str
     headline: str
     sentence: str
-
-
-def written(value: Any) -> str:
-    """Four significant digits; NaN and infinities by name, missing as a dash."""
-    if value is None or value is pd.NA:
-        return "–"
-    value = float(value)
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
-    small = abs(value) < 1e-3 or abs(value) >= 1e5
-    return (f"{value:.1e}" if small else f"{value:.4g}").replace("-", "−")
-
-
-def column_texts(values: np.ndarray, digits: int = 4) -> list[str]:
-    """Values of one column with the same number of decimals, so that they align."""
-    finite = np.abs(values[np.isfinite(values)])
-    largest = float(finite.max()) if len(finite) else 1.0
-    decimals = min(max(digits - 1 - math.floor(math.log10(largest)), 0), 3) if largest > 0 else 0
-    return [f"{value:.{decimals}f}".replace("-", "−") if math.isfinite(value) else written(value) for value in values]
 
 
 def verdict(parity: pd.DataFrame | None) -> Verdict:
@@ -135,5 +114,26 @@ def warnings(gathered: Gathered) -> list[str]:
 
 
 def citation(manifest: dict[str, Any]) -> str:
+    """One sentence that says what this page is, enough to make it again with the command of the header."""
     revision = f", revision {manifest['revision']}" if manifest["revision"] else ""
-    return f"Head report of {manifest['model']}{revision}, made with mechview {manifest['mechview']}."
+    weights = f", weights sha256 {manifest['weights_sha256'][:16]}" if manifest["weights_sha256"] else ""
+    when = f", {manifest['date'][:10]}" if "date" in manifest else ""
+    return f"Head report of {manifest['model']}{revision}{weights}, made with mechview {manifest['mechview']}{when}."
+
+
+BRACES = str.maketrans({"\\": "\\textbackslash{}", "{": "\\{", "}": "\\}"} | {char: f"\\{char}" for char in "#$%&_"})
+
+
+def bibtex(manifest: dict[str, Any]) -> str:
+    """The same as an entry for a bibliography."""
+    digest = manifest["weights_sha256"]
+    facts = [manifest["revision"] and f"revision {manifest['revision']}", digest and f"weights sha256 {digest}"]
+    note = "; ".join(str(fact).translate(BRACES) for fact in facts if fact)
+    fields = {
+        "title": f"Head report of {str(manifest['model']).translate(BRACES)}",
+        "howpublished": f"mechview {manifest['mechview']}",
+        "year": manifest.get("date", "")[:4],
+        "note": note,
+    }
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
+    return f"@misc{{mechview-report,\n{lines}}}\n"

@@ -39,6 +39,16 @@ def composition(repeats: int) -> None:
     circuits()
 
 
+def pages(repeats: int) -> None:
+    from tests.benchmarks.pages import openings
+
+    print(f"{'tokens':<10}{'MB':>6}{'interactive, s':>16}{'first card, s':>15}{'elements':>10}")
+    for one in openings(repeats):
+        print(
+            f"{one.length:<10}{one.megabytes:>6.1f}{one.interactive:>16.2f}{one.card:>15.2f}{one.nodes:>10}", flush=True
+        )
+
+
 def starts(repeats: int) -> None:
     for name, arguments in STARTS.items():
         print(f"{name:<30}{best_seconds(arguments, repeats):>8.2f} s, best of {repeats} (against bare python)")
@@ -58,7 +68,13 @@ def process_seconds(arguments: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    parts = {"factors": factors, "attribution": attribution, "composition": composition, "starts": starts}
+    parts = {
+        "factors": factors,
+        "attribution": attribution,
+        "composition": composition,
+        "starts": starts,
+        "pages": pages,
+    }
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("repeats", type=int, nargs="?", default=7)
     asked.add_argument("--threads", type=int, default=2)

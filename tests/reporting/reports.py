@@ -7,8 +7,15 @@ from functools import cache
 from itertools import cycle, islice
 
 import mechview as mv
+from mechview.reporting.comparing import compare_models, compare_prompts
 from mechview.reporting.gather import Gathered, gather
+from mechview.reporting.memory_page import render_memory
+from mechview.reporting.memory_section import MemoryTables
 from mechview.reporting.page import render
+from mechview.reporting.sections import Sections
+from mechview.reporting.spin_section import SpinTables
+from mechview.spins.layers.claims import claims
+from mechview.tables import analogies_frame, gates_frame, thermo_frame
 from reports_text import HOSTILE
 
 PROMPT = "And the evening and the morning were the first day. And the evening and the morning"
@@ -35,3 +42,41 @@ def hostile() -> Gathered:
 @cache
 def page(which: str = "plain") -> str:
     return render(hostile() if which == "hostile" else gathered())
+
+
+OTHER = PROMPT.replace("morning", "light")
+
+
+@cache
+def sections(other: str = OTHER, spins: bool = True) -> Sections:
+    """Every section, measured as little as can be: prompts and checkpoints compared, few draws, one permuted copy."""
+    model, settings = mv.load("toy"), SETTINGS | {"roles": False}
+    views = (
+        compare_prompts(model, [mv.trace(model, PROMPT)], [other], settings, 0),
+        compare_models(model, mv.load("toy", revision="step-001000"), [PROMPT, OTHER], settings, 0),
+    )
+    memory = mv.memory(model, [PROMPT], copies=1, causal=False)
+    tables = MemoryTables(memory.frame(), gates_frame(memory), analogies_frame(memory), memory.notes, memory.error)
+    return Sections(views, spin_tables() if spins else None, tables)
+
+
+@cache
+def spin_tables() -> SpinTables:
+    model = mv.load("toy")
+    found = mv.fit_spins(model, quick=True, whole=False, length=32, draws=2, train=4, test=4)
+    return SpinTables(claims(model, found).frame(), found.frame(), thermo_frame(found), "fitted for a test")
+
+
+@cache
+def whole(other: str = OTHER) -> Gathered:
+    return dataclasses.replace(gathered(), sections=sections(other))
+
+
+@cache
+def whole_page() -> str:
+    return render(whole())
+
+
+@cache
+def memory_page() -> str:
+    return render_memory(sections().memory, gathered().manifest)

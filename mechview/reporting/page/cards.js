@@ -160,7 +160,7 @@ function startCards() {
   const tiles = [...document.querySelectorAll(".tile")];
   for (const tile of tiles) {
     tile.querySelector(".hint").textContent = hint(tile.dataset.label);
-    tile.querySelector("summary").append(pinButton(tile.dataset.label));
+    tile.querySelector("summary").append(pinMark(tile.dataset.label));
     tile.addEventListener("toggle", () => { if (tile.open && !tile.querySelector(".panel")) fill(tile); });
   }
   if (!DATA.prompts.length) return;

@@ -77,6 +77,7 @@ async function copyText(text, button) {
     button.textContent = "Copied";
   } catch {
     const area = document.getElementById("copy-area");
+    button.parentElement.after(area);
     area.hidden = false;
     area.value = text;
     area.select();
@@ -92,6 +93,13 @@ function pinButton(label) {
   return button;
 }
 
+// On a card, for the pointer: nothing that takes the focus may stand in a summary; keys use p, or the button of the table.
+function pinMark(label) {
+  const mark = make("span", { class: "pin", "data-pin": label, "aria-hidden": "true", title: `pin ${label}` });
+  mark.addEventListener("click", (event) => { event.preventDefault(); pin(label); });
+  return mark;
+}
+
 function startTable() {
   for (const button of TABLE.querySelectorAll("thead button")) {
     button.addEventListener("click", () => sortTable(Number(button.dataset.column), button.closest("th")));
@@ -102,5 +110,9 @@ function startTable() {
   for (const [id, text] of [["copy-csv", csvText], ["copy-markdown", markdownText]]) {
     const button = document.getElementById(id);
     button.addEventListener("click", () => copyText(text(), button));
+  }
+  for (const name of ["citation", "bibtex"]) {
+    const button = document.getElementById(`copy-${name}`);
+    button.addEventListener("click", () => copyText(document.getElementById(name).textContent, button));
   }
 }
