@@ -19,6 +19,7 @@ from torch import nn
 
 from mechview.errors import PromptError, UsageError
 from mechview.models.load import Model, load
+from mechview.models.permuted import permuted_copy
 from mechview.models.trace import Trace
 from mechview.models.tracing import default_prompt
 from mechview.recurrent.analogies import Analogy, analogies
@@ -29,7 +30,6 @@ from mechview.recurrent.facts import facts
 from mechview.recurrent.load import is_lstm, load_lstm
 from mechview.recurrent.lstm_side import LstmSide, lstm_side
 from mechview.recurrent.modules import wrap_lstm
-from mechview.recurrent.permuted import permuted_models
 from mechview.recurrent.positions_side import (
     Positions,
     head_rows,
@@ -160,7 +160,8 @@ def transformer_side(
     traces = traced(model, prompts, bos)
     depth, positions = depth_of(model, traces, causal, generator), positions_of(traces, generator)
     nulls: list[tuple[Depth, Positions]] = []
-    for one in permuted_models(model, copies, generator):
+    for _ in range(copies):
+        one = permuted_copy(model, generator, ends=True)
         seen = [traced(one, [[token.id for token in trace.source_tokens or trace.tokens]], "no")[0] for trace in traces]
         nulls.append((depth_of(one, seen, depth.causal is not None, generator), positions_of(seen, generator)))
     other_depths, other_positions = [null[0] for null in nulls], [null[1] for null in nulls]

@@ -11,9 +11,9 @@ from torch import nn
 import mechview as mv
 from conftest import family
 from mechview.errors import PromptError, UsageError
+from mechview.models.permuted import permuted_copy
 from mechview.recurrent.depth import depth_stream, traced, writes_of
 from mechview.recurrent.depth_side import depth_of, last_start_retention, measured, mixed_grams
-from mechview.recurrent.permuted import permuted_models
 from mechview.recurrent.positions import (
     coherence_of,
     correlation,
@@ -128,6 +128,30 @@ def test_numbers_of_the_whole_are_those_of_their_parts(both, toy):
         both.number("forget_gate")
 
 
+@pytest.mark.parametrize(
+    "quantity", ["forget_gate", "erasure", "embedding_retention", "final_retention", "causal_retention"]
+)
+def test_every_number_over_depth_that_a_verdict_judges_has_both_nulls_and_an_interval(both, quantity):
+    """20 draws of other tokens and 5 of weights behind each write's number, or there is nothing to judge it by."""
+    rows = [row for row in both.rows if row.quantity == quantity and row.place != "all"]
+    assert len(rows) >= 3
+    for row in rows:
+        assert row.judged
+        assert (row.found.tokens.n, row.found.weights.n) == (20, 5), row.place
+        assert row.found.lo <= row.found.hi
+        assert row.found.even is not None
+        assert row.verdict is row.found.verdict
+
+
+def test_causal_retention_of_the_last_write_is_one_and_of_another_token_is_none(both):
+    """Nothing comes after the last write, so taking it away misses all of it; another token's write is unrelated."""
+    last = both.number("causal_retention", "L1.mlp")
+    assert last.value == pytest.approx(1.0, abs=1e-5)
+    assert last.even == pytest.approx(1.0, abs=1e-5)
+    assert abs(last.tokens.mean) < 0.3
+    assert last.verdict is Verdict.weak  # true of any weights
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_and_another_does_not(toy):
     again = [mv.memory(toy, PROMPTS, copies=2, causal=False, seed=seed) for seed in (1, 1, 2)]
@@ -216,7 +240,7 @@ def test_smollm2_forgets_in_its_middle_mlps_and_lets_its_embedding_go(smollm2):
     real = depth_of(smollm2, seen, False, generator)
     names = real.stream.names
     null = []
-    for one in permuted_models(smollm2, 1, generator):
+    for one in [permuted_copy(smollm2, generator, ends=True)]:
         ids = [[token.id for token in trace.tokens] for trace in seen]
         null.append(depth_of(one, traced(one, ids, "no"), False, generator))
     gates, other = forget_gates(real.gram), forget_gates(null[0].gram)
