@@ -173,7 +173,7 @@ def transformer_side(
         )
         for name, one in headline.items()
     ]
-    rows = (*summaries, *depth_rows(depth, other_depths, generator), *head_rows(positions, other_positions))
+    rows = (*summaries, *depth_rows(depth, other_depths, generator), *head_rows(positions, other_positions, generator))
     return TransformerSide(tuple(traces), gate_rows(traces, depth, positions), rows, headline, depth)
 
 
@@ -208,7 +208,7 @@ def together(sides: Sequence[Model | Lstm], a: TransformerSide | None, b: LstmSi
         rows=tuple(row for part in parts for row in part.rows),
         analogies=analogies(None if a is None else a.headline, None if b is None else b.headline),
         error=max(errors),
-        notes=notes(a, copies),
+        notes=(*notes(a, copies), *notes_of(b)),
         traces=tuple(trace for part in parts for trace in part.traces),
         revision=revision_of(first),
         revision_beside=None if second is None else revision_of(second),
@@ -234,3 +234,9 @@ def notes(a: TransformerSide | None, copies: int) -> tuple[str, ...]:
     if a.traces[0].weights.shape.placement == "parallel":
         found.append("parallel blocks: attention counts as written before the MLP of its layer")
     return (*found, *a.depth.remarks)
+
+
+def notes_of(b: LstmSide | None) -> tuple[str, ...]:
+    if b is None or len(b.traces) > 1:
+        return ()
+    return ("one prompt: the LSTM's numbers have no interval, so none of them is called informative",)
