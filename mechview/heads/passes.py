@@ -7,17 +7,20 @@ token: the same test then exists in every stack.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechview.errors import UnsupportedError
+from mechview.errors import MechviewError, UnsupportedError, UsageError
 from mechview.factors import HeadFactors, factor_head
 from mechview.heads.batteries import TestPrompt
+from mechview.heads.registry import Metric
 from mechview.models.capture import AttentionCapture
 from mechview.models.intervene import recorded
 from mechview.models.load import Model
@@ -187,3 +190,25 @@ def read_out(write: Float[Tensor, "*any d_model"], unembed: Readout) -> Float[Te
 def final_scale(trace: Trace, unembed: Readout) -> Float[Tensor, "pos 1"]:
     """The final norm's scale at each position of a pass."""
     return norm_scale(trace.stream_final, unembed.ends.final_norm)
+
+
+def called(one: Metric, seen: Any) -> Tensor:
+    """The metric's values as float64, if it gave one for each head: finite, or NaN where it does not exist.
+
+    Raises:
+        UsageError: it failed, or gave something else.
+    """
+    heads = len((seen[0] if isinstance(seen, list) else seen).attention.W_Q)
+    try:
+        value = torch.as_tensor(one.measure(seen) if one.measure else math.nan).detach().cpu()
+    except MechviewError:
+        raise
+    except Exception as error:  # a user's function may fail in any way
+        raise UsageError(f"metric {one.name} fails: {error!r:.200}") from error
+    if value.shape != (heads,):
+        raise UsageError(
+            f"metric {one.name} gave shape {list(value.shape)}; it must give one value for each of {heads} heads"
+        )
+    if value.is_complex() or value.isinf().any():
+        raise UsageError(f"metric {one.name} gave complex or infinite values; a score is a real number, or NaN")
+    return value.double()

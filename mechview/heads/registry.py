@@ -168,5 +168,5 @@ def _run(file: Path) -> None:
         runpy.run_path(str(file), run_name=f"mechview_metrics_{file.stem}")
     except UsageError:
         raise
-    except Exception as error:  # a user's file may fail in any way
+    except (Exception, SystemExit) as error:  # a user's file may fail in any way
         raise UsageError(f"{file} fails: {error!r:.200}") from None

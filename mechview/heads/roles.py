@@ -9,6 +9,7 @@ the cause of anything: the causal check ablates the head.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -227,8 +228,10 @@ def role_table(given: str | Path | Mapping[str, Any] | None = None) -> RoleTable
     mixed = merged.pop(MIXED)
     try:
         share, least = float(mixed["share"]), int(mixed["least"])
-    except (KeyError, TypeError, ValueError):
-        raise UsageError("the row of mixed needs a share (a number) and least (a whole number)") from None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        share, least = 0.0, 0
+    if not 0 < share <= 1 or least < 1:
+        raise UsageError("the row of mixed needs a share (above 0, at most 1) and least (a whole number from 1)")
     return RoleTable(tuple(_role(name, row) for name, row in merged.items()), share, least)
 
 
@@ -258,6 +261,7 @@ def _test(name: str, row: Any) -> Test:
         raise UsageError(
             f"a test of role {name} needs a metric, and one of at_least and at_most; it may have beyond_null"
         )
-    if isinstance(row[sides[0]], bool) or not isinstance(row[sides[0]], int | float):
-        raise UsageError(f"a threshold of role {name} is {row[sides[0]]!r}, not a number")
-    return Test(row["metric"], float(row[sides[0]]), sides[0] == "at_least", bool(row.get("beyond_null", False)))
+    value = row[sides[0]]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"a threshold of role {name} is {value!r}, not a finite number")
+    return Test(row["metric"], float(value), sides[0] == "at_least", bool(row.get("beyond_null", False)))

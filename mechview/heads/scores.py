@@ -22,7 +22,7 @@ from mechview.factors import head_label
 from mechview.heads.bands import null_band
 from mechview.heads.batteries import Batteries
 from mechview.heads.labels import head_pairs
-from mechview.heads.passes import LayerPass, LayerWeights, Shared, prompt_passes
+from mechview.heads.passes import LayerPass, LayerWeights, Shared, called, prompt_passes
 from mechview.heads.registry import WHERE, Metric, find_metrics
 from mechview.models.load import Model
 from mechview.models.permuted import permuted_copy
@@ -208,21 +208,6 @@ def refusal(one: Metric, stack: Stack, seen: LayerPass | LayerWeights) -> str:
     """Why the heads of this stack do not have a metric; empty where they have it."""
     missing = (one.where == "self" and stack == "cross") or (one.where == "causal" and not seen.attention.causal)
     return WHERE[one.where] if missing else ""
-
-
-def called(one: Metric, seen: Any) -> Tensor:
-    """The metric's values as float64, if it gave one for each head.
-
-    Raises:
-        UsageError: it gave something else.
-    """
-    value = torch.as_tensor(one.measure(seen) if one.measure else math.nan).detach().double().cpu()
-    heads = len((seen[0] if isinstance(seen, list) else seen).attention.W_Q)
-    if value.shape != (heads,):
-        raise UsageError(
-            f"metric {one.name} gave shape {list(value.shape)}; it must give one value for each of {heads} heads"
-        )
-    return value
 
 
 def own_rows(model: Model, one: Metric, seed: int, found: _Found) -> list[Score]:

@@ -76,6 +76,31 @@ def test_a_file_of_metrics_is_run_when_it_is_named(registry, tmp_path, toy):
         load_metrics([tmp_path / "absent.py"])
 
 
+@pytest.mark.parametrize("text", ["1 / 0", "raise SystemExit(3)", "def x(:", "import absent_package", "\x00"])
+def test_a_file_that_fails_in_any_way_is_one_sentence(registry, tmp_path, text):
+    file = tmp_path / "mine.py"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"mine.py fails: "):
+        load_metrics([file])
+
+
+@pytest.mark.parametrize(
+    ("give", "sentence"),
+    [
+        (lambda seen: 1 / 0, "fails: ZeroDivisionError"),
+        (lambda seen: ["a"] * len(seen.pattern), "fails: "),
+        (lambda seen: None, "fails: "),
+        (lambda seen: seen.pattern[:, 0, 0] * 1j, "complex or infinite"),
+        (lambda seen: seen.pattern[:, 0, 0] / 0, "complex or infinite"),
+        (lambda seen: seen.pattern, "one value for each of 4 heads"),
+    ],
+)
+def test_a_metric_that_fails_or_gives_no_number_is_one_sentence_with_its_name(registry, toy, give, sentence):
+    mv.metric("mine", "random", **ABOUT)(give)
+    with pytest.raises(UsageError, match=f"metric mine .*{sentence}|metric mine {sentence}"):
+        mv.head_scores(toy, ["mine"], seeds=1, copies=0)
+
+
 def test_names_and_choices_are_checked_when_a_metric_is_registered(registry):
     with pytest.raises(UsageError, match="'sentences' is not one of repeats"):
         mv.metric("mine", "sentences", **ABOUT)

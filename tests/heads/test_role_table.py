@@ -84,10 +84,27 @@ def test_an_edited_table_changes_the_roles(tmp_path, toy):
     [
         ({"mine": {"title": "mine"}}, "needs tests"),
         ({"mine": {"tests": [{"metric": "induction"}]}}, "one of at_least and at_most"),
-        ({"mine": {"tests": [{"metric": "induction", "at_least": "much"}]}}, "not a number"),
+        ({"mine": {"tests": [{"metric": "induction", "at_least": "much"}]}}, "not a finite number"),
         ({"mine": {"tests": [{"metric": "induction", "at_least": 1}], "colour": "red"}}, "nothing else"),
         ({"mine": {"tests": [{"metric": "induction", "at_least": 1}], "task": "chess"}}, "the task is one of"),
-        ({"mixed": {"least": 2}}, "needs a share"),
+        *(
+            ({"mine": {"tests": [{"metric": "induction", side: value}]}}, "not a finite number")
+            for side in ("at_least", "at_most")
+            for value in (math.nan, math.inf, -math.inf, True, [1.0], None)
+        ),
+        *(
+            ({"mixed": row}, "needs a share")
+            for row in (
+                {"least": 2},
+                {"share": 0.4},
+                {"share": -1, "least": 2},
+                {"share": 1.1, "least": 2},
+                {"share": math.nan, "least": 2},
+                {"share": 0.4, "least": 0},
+                {"share": 0.4, "least": math.inf},
+                {"share": "much", "least": 2},
+            )
+        ),
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused(table, sentence):
