@@ -33,9 +33,11 @@ def models(out: Out = None, format: Form = None, json: Json = False, quiet: Quie
 
 
 def _listed(rows: list[tuple[Any, ...]]) -> str:
-    return table(COLUMNS[:-1], [row[:-1] for row in rows]) + "".join(
-        f"{row[0]} has checkpoints (--revision): {row[-1]}\n" for row in rows if row[-1]
-    )
+    from mechview.models.found import LSTM_KINDS
+
+    said = [f"{row[0]} has checkpoints (--revision): {row[-1]}\n" for row in rows if row[-1]]
+    said += [f"{row[0]} is an LSTM: mechview memory {row[0]} opens it\n" for row in rows if row[1] in LSTM_KINDS]
+    return table(COLUMNS[:-1], [row[:-1] for row in rows]) + "".join(said)
 
 
 def prompts(

@@ -82,6 +82,7 @@ def panels(rows: pd.DataFrame, names: Any, title: str, unit: str) -> go.Figure:
     figure.update_layout(template=TEMPLATE, title={"text": counted(title, rows["value"])}, height=height)
     figure.update_layout(showlegend=False, margin={"t": 90})
     figure.update_yaxes(title_text=unit, col=1)
+    figure.update_xaxes(tickformat="d", dtick=max(1, rows["layer"].nunique() // 8))
     return figure
 
 

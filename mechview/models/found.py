@@ -1,4 +1,4 @@
-"""Which models can be opened here without a download: bundled, in packages, in caches.
+"""Which models can be opened here without a download: bundled, in packages, in caches; LSTMs as such.
 
 Nothing is imported or loaded: packages are known by the files their metadata lists, caches by their
 folders. A licence is stated only where an index, a package or a model card says it.
@@ -14,20 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mechview.models.bundled import bundled_models, data_folder, data_index
+from mechview.models.bundled import bundled_lstms, bundled_models, data_folder, data_index
 from mechview.models.gguf import cache_folder
 from mechview.models.spec import HUB_NAME
 
 WEIGHTS = (".safetensors", ".gguf", ".bin")
+LSTM_PACKAGE = "textgenrnn"
+LSTM_KINDS = ("bundled LSTM", "package with an LSTM")  # `memory` opens them, verbs for transformers do not
 CARD_LICENCE = re.compile(r"^license:[ \t]*([\w.\-+]+)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model on this machine. `name` is what MODEL takes; `size` is in bytes; `revision` its newest."""
+    """A model on this machine. `name` is what MODEL takes; `size` is in bytes; `revision` its newest.
+
+    An LSTM is what MODEL and `--beside` of `mechview memory` take, and `load_lstm`.
+    """
 
     name: str
-    kind: Literal["bundled", "package", "hub cache", "converted"]
+    kind: Literal["bundled", "bundled LSTM", "package", "package with an LSTM", "hub cache", "converted"]
     size: int
     licence: str | None = None
     revision: str | None = None
@@ -41,17 +46,24 @@ def found_models() -> tuple[Found, ...]:
 
 def bundled() -> Iterator[Found]:
     licences = {entry["path"]: entry["licence"] for entry in data_index().get("file", [])}
-    for name in bundled_models():
+    lstms = bundled_lstms()
+    for name in (*bundled_models(), *lstms):
         folder = data_folder() / name
         steps = tuple(sorted(path.name for path in (folder / "checkpoints").glob("step-*")))
         licence = next((found for path, found in licences.items() if path.startswith(f"{name}/")), None)
-        yield Found(name, "bundled", _size(folder), licence, "final", steps)
+        kind: Literal["bundled", "bundled LSTM"] = "bundled LSTM" if name in lstms else "bundled"
+        yield Found(name, kind, _size(folder), licence, "final", steps)
 
 
 def packages() -> Iterator[Found]:
-    """Installed packages that hold a `.gguf`, or a `config.json` with `.safetensors` beside it."""
+    """Installed packages that hold a `.gguf`, or a `config.json` with `.safetensors` beside it, and textgenrnn."""
     for package in importlib.metadata.distributions():
         files = [file for file in package.files or () if len(file.parts) > 1]
+        if package.name == LSTM_PACKAGE:
+            size = sum(_size(Path(str(file.locate()))) for file in files if file.suffix == ".hdf5")
+            yield Found(
+                f"package:{LSTM_PACKAGE}", "package with an LSTM", size, _package_licence(package), package.version
+            )
         if package.name == "mechview" or not any(file.suffix in (".gguf", ".safetensors") for file in files):
             continue
         configured = {file.parent for file in files if file.name == "config.json"}

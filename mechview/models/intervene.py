@@ -70,8 +70,14 @@ class Replacement:
         target[at] = self.value[at].to(target)
 
 
-def recorded(model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None) -> Trace:
+def recorded(
+    model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: Prompt | None = None, last: int | None = None
+) -> Trace:
     """A trace captured from the very module that replacements act on, whatever backend `trace` prefers.
+
+    Args:
+        last: run a pre-norm decoder up to this block only; the trace ends there and has no logits. Others and plain
+            arrays run whole.
 
     Raises:
         PromptError: see `trace`. UnsupportedError: the model cannot be run faithfully.
@@ -83,7 +89,8 @@ def recorded(model: Model | Any, prompt: Prompt, *, bos: Bos = "auto", decoder: 
     if isinstance(weights, ArrayWeights):
         capture = run_arrays(weights, _ids(model, ids))
     else:
-        capture = capture_native(module, weights, _ids(model, ids), None if target is None else _ids(model, target))
+        other = None if target is None else _ids(model, target)
+        capture = capture_native(module, weights, _ids(model, ids), other, last)
     own, source = (ids, []) if target is None else (target, ids)
     return Trace(
         model=model.name,

@@ -26,15 +26,21 @@ from mechview.models.weights import Stack
 
 
 @torch.no_grad()
-def capture_native(module: nn.Module, weights: NamedWeights, ids: Tensor, decoder_ids: Tensor | None = None) -> Capture:
-    """One pass of the original module, in eager attention and evaluation mode."""
+def capture_native(
+    module: nn.Module, weights: NamedWeights, ids: Tensor, decoder_ids: Tensor | None = None, last: int | None = None
+) -> Capture:
+    """One pass of the original module, in eager attention and evaluation mode.
+
+    With `last` a pre-norm decoder runs its blocks up to that one only, and there are no logits; others run whole.
+    """
     reset_dynamic_rotary(module)
-    plan = Plan(module, weights)
+    short = weights.shape.stacks == ("decoder",) and weights.shape.placement != "post"
+    plan = Plan(module, weights, last if short else None)
     keywords: dict[str, Any] = {"output_attentions": True, "use_cache": False}
     if weights.shape.n_encoder_layers:
         keywords["decoder_input_ids"] = None if decoder_ids is None else decoder_ids[None]
-    with plan.listening():
-        output = module(ids[None], **keywords)
+    with plan.listening(), plan.shortened() as run:
+        output = run(ids[None], **keywords)
     return plan.capture(output)
 
 
@@ -44,6 +50,7 @@ class Plan:
 
     module: nn.Module
     weights: NamedWeights
+    last: int | None = None
     heard: dict[tuple[str, str], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
 
     @contextmanager
@@ -62,13 +69,34 @@ class Plan:
             for handle in handles:
                 handle.remove()
 
+    @contextmanager
+    def shortened(self) -> Iterator[nn.Module]:
+        """The module to call: the whole, or the body with its list of blocks cut after the last that is asked for."""
+        if self.last is None:
+            yield self.module
+            return
+        path = self.weights.layout.block.split(".{layer}")[0]
+        blocks = find_module(self.module, path, self.weights.layout.base)
+        owner, name = next(
+            (part, name) for part in self.module.modules() for name, child in part.named_children() if child is blocks
+        )
+        if not _listened_to(owner):  # the library hooks every block at the first pass, so that one must be whole
+            self.last = None
+            yield self.module
+            return
+        setattr(owner, name, nn.ModuleList(list(blocks.children())[: self.last + 1]))
+        try:
+            yield owner
+        finally:
+            setattr(owner, name, blocks)
+
     def capture(self, output: Any) -> Capture:
         shape = self.weights.shape
         attention: dict[Site, AttentionCapture] = {}
         mlp: dict[Site, MlpCapture] = {}
         post: dict[Site, Tensor] = {}
         for stack in shape.stacks:
-            for layer in range(shape.layers(stack)):
+            for layer in range(shape.layers(stack) if self.last is None else self.last + 1):
                 attention[stack, layer] = self._attention(
                     stack, layer, _patterns(output, stack, shape.stacks)[layer][0]
                 )
@@ -148,6 +176,11 @@ def find_module(module: nn.Module, path: str, base: str) -> nn.Module:
         except AttributeError:
             continue
     raise ModelError(f"this version of transformers has no module {path}; mechview cannot listen to it")
+
+
+def _listened_to(owner: nn.Module) -> bool:
+    """Whether the library's own hooks for attention are in place, where it collects it by hooks."""
+    return not getattr(owner, "_can_record_outputs", None) or hasattr(owner, "_output_capturing_hooks_installed")
 
 
 def stack_layout(layout: Layout, stack: Stack) -> Layout:

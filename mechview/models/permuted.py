@@ -3,8 +3,9 @@
 What a head of such a copy scores is what its size, its norms and the model's own embeddings give without
 anything learned inside the blocks: the null of scores. Entries of every matrix inside the blocks are
 permuted (fused query, key and value matrices part by part, experts one by one); embeddings, unembedding,
-norms and biases stay, so that the copy reads the same inputs and is read out the same way. The copy
-shares what it does not permute with the model, which is left as it was.
+norms and biases stay, so that the copy reads the same inputs and is read out the same way. With `ends` the
+embeddings and the unembedding are permuted too (tied ones stay tied): the control N4 of SPIN.md, for numbers
+of whole streams. The copy shares what it does not permute with the model, which is left as it was.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ from mechview.models.load import Model, wrap
 from mechview.models.modules import shared_copy
 from mechview.models.native import stack_layout, stack_names
 from mechview.models.reader import NamedWeights, block_path, split_fused
+from mechview.models.weights import EndWeights
 
-MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_gate")
+MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_gate", "W_E", "W_pos", "W_U")
 
 
-def permuted_copy(model: Model, generator: torch.Generator) -> Model:
+def permuted_copy(model: Model, generator: torch.Generator, *, ends: bool = False) -> Model:
     """The model with the entries of every matrix inside its blocks permuted.
+
+    Args:
+        ends: permute every matrix outside the blocks as well.
 
     Raises:
         UnsupportedError: the model cannot be run, or lives inside a bridge.
@@ -37,23 +42,23 @@ def permuted_copy(model: Model, generator: torch.Generator) -> Model:
         weights = model.weights
         attentions = tuple(_record(layer, generator) for layer in weights.attentions)
         mlps = tuple(_record(layer, generator) for layer in weights.mlps)
-        return replace(model, weights=replace(weights, attentions=attentions, mlps=mlps))
+        outside = _ends(weights, generator) if ends else weights.end_weights
+        return replace(model, weights=replace(weights, attentions=attentions, mlps=mlps, end_weights=outside))
     copy = shared_copy(module)
-    permute_blocks(copy, model.weights, generator)  # type: ignore[arg-type] # runnable refused every other kind
+    permute_matrices(copy, model.weights, generator, ends)  # type: ignore[arg-type] # runnable refused every other kind
     return wrap(copy, model.tokenizer, name=model.name)
 
 
 @torch.no_grad()
-def permute_blocks(module: nn.Module, weights: NamedWeights, generator: torch.Generator) -> None:
-    """Put new parameters in the place of every matrix inside a module's blocks."""
+def permute_matrices(module: nn.Module, weights: NamedWeights, generator: torch.Generator, ends: bool) -> None:
+    """Give every matrix inside a copy's blocks, or every matrix, permuted values; tied ones stay tied."""
     blocks, fused = _blocks(weights), _fused(weights)
-    for path, parameter in list(module.named_parameters()):
-        if parameter.ndim < 2 or not path.startswith(blocks):
+    for path, parameter in module.named_parameters():
+        if parameter.ndim < 2 or not (ends or path.startswith(blocks)):
             continue
-        owner = module.get_submodule(path.rpartition(".")[0])
         parts = fused.get(path)
         value = permuted(parameter, generator) if parts is None else _by_parts(parameter, parts, weights, generator)
-        setattr(owner, path.rpartition(".")[2], nn.Parameter(value, requires_grad=False))
+        parameter.data = value  # another tensor: what the original holds is not written to
 
 
 def permuted(W: Tensor, generator: torch.Generator) -> Tensor:
@@ -64,8 +69,14 @@ def permuted(W: Tensor, generator: torch.Generator) -> Tensor:
     return W.detach().reshape(-1)[order].reshape(W.shape)
 
 
+def _ends(weights: ArrayWeights, generator: torch.Generator) -> EndWeights:
+    """Embeddings and unembedding of plain arrays permuted; a tied unembedding stays tied."""
+    ends: EndWeights = _record(weights.end_weights, generator)
+    return replace(ends, W_U=ends.W_E.mT) if weights.shape.tied else ends
+
+
 def _record(record: Any, generator: torch.Generator) -> Any:
-    """A layer of plain arrays with its matrices permuted, all heads of a matrix together."""
+    """Plain arrays with their matrices permuted, all heads of a matrix together."""
     found = {field.name: getattr(record, field.name) for field in fields(record) if field.name in MATRICES}
     return replace(
         record,

@@ -34,14 +34,15 @@ SHUFFLES = 20
 class CausalRetention:
     """What is missing at the end, along each write: inner products and squared sizes by prompt (or block).
 
-    `other` are the products with the write of another token (a null); `unchanged` is the error of a pass with
-    every write put back as it was.
+    `other` are the products with the write of another token (a null); `even` are the values with every token's
+    squared writes summing to 1; `unchanged` is the error of a pass with every write put back as it was.
     """
 
     names: tuple[str, ...]
     met: Float[Tensor, "_group write"]
     size: Float[Tensor, "_group write"]
     other: Float[Tensor, "_draw write"]
+    even: Float[Tensor, "write"]
     unchanged: float
 
     @property
@@ -72,11 +73,14 @@ def causal_retention(
     write, moved = write - write.mean(1, keepdim=True), moved - moved.mean(1, keepdim=True)
     group = blocks([int(keep.sum()) for keep in written.keep])
     others = [other_tokens(write.shape[1], generator) for _ in range(SHUFFLES)]
+    met, size = (moved * write).sum(2), write.square().sum(2)
+    alike = size.sum(0).clamp(min=1e-300).reciprocal()
     return CausalRetention(
         names=tuple(part.name for part in parts),
-        met=by_group((moved * write).sum(2), group),
-        size=by_group(write.square().sum(2), group),
+        met=by_group(met, group),
+        size=by_group(size, group),
         other=torch.stack([(moved * write[:, other]).sum((1, 2)) for other in others]),
+        even=(alike * met).sum(1) / (alike * size).sum(1),
         unchanged=max(error for _, error in lost),
     )
 

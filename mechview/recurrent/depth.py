@@ -32,8 +32,8 @@ def traced(model: Model, prompts: Sequence[Prompt], bos: str = "auto") -> list[T
     """A trace a prompt, from the module that ablations act on; both sides of an encoder-decoder read it."""
     found = []
     for prompt in prompts:
-        both = {"decoder": encode(model, prompt, bos)} if model.shape.n_encoder_layers else {}
-        found.append(recorded(model, prompt, bos=bos, **both))
+        both = encode(model, prompt, bos) if model.shape.n_encoder_layers else None
+        found.append(recorded(model, prompt, bos=bos, decoder=both))
     return found
 
 

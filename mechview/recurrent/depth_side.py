@@ -150,19 +150,33 @@ def depth_headline(real: Depth, permuted: Sequence[Depth], generator: torch.Gene
     }
     found = {name: measured(real, statistic, mixed, permuted, generator)[0] for name, statistic in wanted.items()}
     if real.causal is not None:
-        found["causal_retention"] = causal_headline(real.causal, permuted, generator)
+        mean = lambda each: each.mean()[None]  # noqa: E731
+        [found["causal_retention"]] = causal_measured(real.causal, permuted, generator, mean)
     exact = [round(1.0 - one.stream.error, DIGITS) for one in (real, *permuted)]
     found["algebraic_forget_gate"] = Measured(exact[0], weights=null_of(exact[1:]))
     return found
 
 
-def causal_headline(causal: CausalRetention, permuted: Sequence[Depth], generator: torch.Generator) -> Measured:
-    """The mean over all writes, with both nulls."""
+def causal_measured(
+    causal: CausalRetention,
+    permuted: Sequence[Depth],
+    generator: torch.Generator,
+    over: Callable[[Tensor], Tensor] = lambda each: each,
+) -> list[Measured]:
+    """A statistic of the writes' causal retentions (all of them, unless said), with interval and both nulls."""
     both = torch.stack([causal.met, causal.size], 1)
-    lo, hi = bootstrap(both, lambda total: (total[0] / total[1]).mean()[None], generator)
-    copies = [float(one.causal.values.mean()) for one in permuted if one.causal is not None]
-    tokens, weights = null_of(causal.null.mean(1).tolist()), null_of(copies)
-    return Measured(float(causal.values.mean()), float(lo), float(hi), tokens, weights)
+    value = over(causal.values)
+    lo, hi = bootstrap(both, lambda total: over(total[0] / total[1]), generator)
+    tokens = [over(draw).tolist() for draw in causal.null]
+    weights = [over(one.causal.values).tolist() for one in permuted if one.causal is not None]
+    even = over(causal.even)
+    return [
+        Measured(
+            float(value[n]), float(lo[n]), float(hi[n]), null_of([draw[n] for draw in tokens]),
+            null_of([draw[n] for draw in weights]), float(even[n]),
+        )
+        for n in range(len(value))
+    ]  # fmt: skip
 
 
 def mixed_grams(stream: Stream, generator: torch.Generator) -> list[Tensor]:
@@ -173,16 +187,14 @@ def mixed_grams(stream: Stream, generator: torch.Generator) -> list[Tensor]:
 
 def depth_rows(real: Depth, permuted: Sequence[Depth], generator: torch.Generator) -> list[MemoryRow]:
     """Every number over depth as rows."""
-    mixed, names = mixed_grams(real.stream, generator), real.stream.names
+    mixed, names, count = mixed_grams(real.stream, generator), real.stream.names, real.stream.writes.shape[1]
 
     def rows(
         statistic: Statistic, places: Sequence[str], quantity: str, later: Sequence[str | None]
     ) -> list[MemoryRow]:
         found = measured(real, statistic, mixed, permuted, generator)
         return [
-            MemoryRow(
-                "transformer", "depth", place, quantity, one, at, index=n, n=real.stream.writes.shape[1], judged=True
-            )
+            MemoryRow("transformer", "depth", place, quantity, one, at, index=n, n=count, judged=True)
             for n, (place, one, at) in enumerate(zip(places, found, later, strict=True))
         ]
 
@@ -191,6 +203,12 @@ def depth_rows(real: Depth, permuted: Sequence[Depth], generator: torch.Generato
     found += rows(same_layer_erasure, names[1:-1], "erasure", names[2:])
     found += rows(start_retention, [names[0]] * len(names), "embedding_retention", names)
     found += rows(final_retention, names, "final_retention", [names[-1]] * len(names))
+    if real.causal is not None:
+        each = zip(real.causal.names, causal_measured(real.causal, permuted, generator), strict=True)
+        found += [
+            MemoryRow("transformer", "depth", name, "causal_retention", one, names[-1], index=n, n=count, judged=True)
+            for n, (name, one) in enumerate(each)
+        ]
     return found + described(real, permuted)
 
 
@@ -204,11 +222,6 @@ def described(real: Depth, permuted: Sequence[Depth]) -> list[MemoryRow]:
         found.append(plain("transformer", "depth", name, "dilution", float(thinned[k, -1]), later=names[-1]))
     for name, life in zip(names, write_half_lives(kept), strict=True):
         found.append(plain("transformer", "depth", name, "half_life", float("inf") if life is None else float(life)))
-    if real.causal is not None:
-        copies = [one.causal.values.tolist() for one in permuted if one.causal is not None]
-        for n, (name, value) in enumerate(zip(real.causal.names, real.causal.values.tolist(), strict=True)):
-            null = Measured(value, weights=null_of([copy[n] for copy in copies]))
-            found.append(MemoryRow("transformer", "depth", name, "causal_retention", null, later=names[-1]))
     return found + forget_rows(real, permuted)
 
 

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from mechview.errors import ModelError
+from mechview.models.found import LSTM_PACKAGE
 from mechview.models.spec import package_version
 from mechview.recurrent.tokenizers import CharTokenizer
 from mechview.recurrent.weights import Lstm, LstmLayer, Window
 
 Layout = Literal["keras", "cudnn"]
-PACKAGE, WEIGHTS, VOCAB = "textgenrnn", "textgenrnn_weights.hdf5", "textgenrnn_vocab.json"
+PACKAGE, WEIGHTS, VOCAB = LSTM_PACKAGE, "textgenrnn_weights.hdf5", "textgenrnn_vocab.json"
 META, LENGTH = "<s>", 40
 
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from mechview.errors import PromptError, UsageError
 from mechview.models.load import Model, load
+from mechview.models.permuted import permuted_copy
 from mechview.models.trace import Trace
 from mechview.models.tracing import default_prompt
 from mechview.recurrent.analogies import Analogy, analogies
@@ -29,7 +30,6 @@ from mechview.recurrent.facts import facts
 from mechview.recurrent.load import is_lstm, load_lstm
 from mechview.recurrent.lstm_side import LstmSide, lstm_side
 from mechview.recurrent.modules import wrap_lstm
-from mechview.recurrent.permuted import permuted_models
 from mechview.recurrent.positions_side import (
     Positions,
     head_rows,
@@ -160,7 +160,8 @@ def transformer_side(
     traces = traced(model, prompts, bos)
     depth, positions = depth_of(model, traces, causal, generator), positions_of(traces, generator)
     nulls: list[tuple[Depth, Positions]] = []
-    for one in permuted_models(model, copies, generator):
+    for _ in range(copies):
+        one = permuted_copy(model, generator, ends=True)
         seen = [traced(one, [[token.id for token in trace.source_tokens or trace.tokens]], "no")[0] for trace in traces]
         nulls.append((depth_of(one, seen, depth.causal is not None, generator), positions_of(seen, generator)))
     other_depths, other_positions = [null[0] for null in nulls], [null[1] for null in nulls]
@@ -172,7 +173,7 @@ def transformer_side(
         )
         for name, one in headline.items()
     ]
-    rows = (*summaries, *depth_rows(depth, other_depths, generator), *head_rows(positions, other_positions))
+    rows = (*summaries, *depth_rows(depth, other_depths, generator), *head_rows(positions, other_positions, generator))
     return TransformerSide(tuple(traces), gate_rows(traces, depth, positions), rows, headline, depth)
 
 
@@ -207,7 +208,7 @@ def together(sides: Sequence[Model | Lstm], a: TransformerSide | None, b: LstmSi
         rows=tuple(row for part in parts for row in part.rows),
         analogies=analogies(None if a is None else a.headline, None if b is None else b.headline),
         error=max(errors),
-        notes=notes(a, copies),
+        notes=(*notes(a, copies), *notes_of(b)),
         traces=tuple(trace for part in parts for trace in part.traces),
         revision=revision_of(first),
         revision_beside=None if second is None else revision_of(second),
@@ -233,3 +234,9 @@ def notes(a: TransformerSide | None, copies: int) -> tuple[str, ...]:
     if a.traces[0].weights.shape.placement == "parallel":
         found.append("parallel blocks: attention counts as written before the MLP of its layer")
     return (*found, *a.depth.remarks)
+
+
+def notes_of(b: LstmSide | None) -> tuple[str, ...]:
+    if b is None or len(b.traces) > 1:
+        return ()
+    return ("one prompt: the LSTM's numbers have no interval, so none of them is called informative",)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechview.factors import head_label
@@ -27,7 +28,8 @@ from mechview.recurrent.positions import (
 )
 from mechview.recurrent.retention import Split
 from mechview.recurrent.rows import GateRow, MemoryRow, plain
-from mechview.recurrent.verdicts import Measured, bootstrap, null_of
+from mechview.recurrent.stream import blocks
+from mechview.recurrent.verdicts import Measured, bootstrap, jackknife, null_of
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,6 @@ def every(found: Positions) -> list[HeadGates]:
 
 def shuffled_once(one: HeadGates, draw: int) -> HeadGates:
     """The same heads with their attention rows shuffled."""
-    from dataclasses import replace
-
     A = shuffled(one.pattern, one.shuffled[draw])
     gathered = torch.einsum("hqk,hk->hq", A, one.message)
     return replace(one, pattern=A, coherence=coherence_of(A, one.products), gathered=gathered)
@@ -109,16 +109,41 @@ def positions_headline(
 ) -> dict[str, Measured]:
     """Pooled numbers with interval over prompts and both nulls."""
     value = scalars(every(real), real.causal)
-    prompts = [scalars(prompt, real.causal) for prompt in real.heads]
+    ends = interval_of(real, value, generator)
     tokens = [scalars([shuffled_once(one, draw) for one in every(real)], real.causal) for draw in range(DRAWS)]
     weights = [scalars(every(one), one.causal) for one in permuted]
     return {
         name: Measured(
-            number, *_interval([one[name] for one in prompts], generator), null_of([one[name] for one in tokens]),
-            null_of([one[name] for one in weights]),
+            number, *ends[name], null_of([one[name] for one in tokens]), null_of([one[name] for one in weights]),
         )
         for name, number in value.items()
     }  # fmt: skip
+
+
+def interval_of(
+    real: Positions, value: Mapping[str, float], generator: torch.Generator
+) -> dict[str, tuple[float, float]]:
+    """Bootstrap over prompts; of a single prompt, the jackknife that leaves out 16 queries at a time."""
+    if len(real.heads) > 1:
+        prompts = [scalars(prompt, real.causal) for prompt in real.heads]
+        return {name: _interval([one[name] for one in prompts], generator) for name in value}
+    [layers] = real.heads
+    group = blocks([layers[0].pattern.shape[1]])
+    count = int(group.max()) + 1
+    if count < 2:
+        return dict.fromkeys(value, (math.nan, math.nan))
+    without = [scalars([of_queries(one, group != block) for one in layers], real.causal) for block in range(count)]
+    return {name: jackknife(number, [one[name] for one in without]) for name, number in value.items()}
+
+
+def of_queries(one: HeadGates, kept: Bool[Tensor, "q_pos"]) -> HeadGates:
+    """The same heads as some queries saw them: what the others gathered counts nowhere."""
+    return replace(
+        one,
+        pattern=one.pattern * kept[:, None],
+        gathered=one.gathered * kept,
+        coherence=one.coherence.masked_fill(~kept, math.nan),
+    )
 
 
 def _interval(values: Sequence[float], generator: torch.Generator) -> tuple[float, float]:
@@ -127,7 +152,7 @@ def _interval(values: Sequence[float], generator: torch.Generator) -> tuple[floa
     return float(lo), float(hi)
 
 
-def head_rows(real: Positions, permuted: Sequence[Positions]) -> Iterator[MemoryRow]:
+def head_rows(real: Positions, permuted: Sequence[Positions], generator: torch.Generator) -> Iterator[MemoryRow]:
     """Each head's coherence (with nulls) and half-lag, and the pooled lag profile beside even attention's."""
     row = partial(MemoryRow, "transformer", "positions")
     for layer, labels in enumerate(real.labels):
@@ -135,9 +160,11 @@ def head_rows(real: Positions, permuted: Sequence[Positions]) -> Iterator[Memory
         draws = [_coherences([shuffled_once(one, draw) for one in own]) for draw in range(DRAWS)]
         copies = [_coherences([prompt[layer] for prompt in one.heads]) for one in permuted]
         profile = [mean_profile([lag_mass(one.pattern)[h : h + 1] for one in own]) for h in range(len(labels))]
+        lo, hi = coherence_ends(own, generator)
         for head, (label, value) in enumerate(zip(labels, _coherences(own), strict=True)):
             tokens, weights = null_of([d[head] for d in draws]), null_of([c[head] for c in copies])
-            yield row(label, "coherence", Measured(value, tokens=tokens, weights=weights), judged=True)
+            found = Measured(value, float(lo[head]), float(hi[head]), tokens, weights)
+            yield row(label, "coherence", found, judged=True)
             yield plain("transformer", "positions", label, "half_lag", float(half_lag(profile[head])))
     pooled = mean_profile([lag_mass(one.pattern) for one in every(real)])
     even = mean_profile([lag_mass(even_attention(one.pattern[:1], real.causal)) for one in (p[0] for p in real.heads)])
@@ -145,6 +172,18 @@ def head_rows(real: Positions, permuted: Sequence[Positions]) -> Iterator[Memory
     for lag, (value, null) in enumerate(zip(pooled.tolist(), even.tolist(), strict=True)):
         yield plain("transformer", "positions", "all", "lag_mass", value, lag=lag)
         yield plain("transformer", "positions", "even attention", "lag_mass", null, lag=lag)
+
+
+def coherence_ends(
+    prompts: Sequence[HeadGates], generator: torch.Generator
+) -> tuple[Float[Tensor, "head"], Float[Tensor, "head"]]:
+    """Bootstrap interval of each head's mean coherence, over prompts or over blocks of one prompt's queries."""
+    values = torch.cat([one.coherence[:, 1:] for one in prompts], 1)
+    there = torch.isfinite(values)
+    group = blocks([one.coherence.shape[1] - 1 for one in prompts])
+    sums = torch.stack([values.nan_to_num(), there.double()], 1).mT  # [head, query, 2]
+    each = sums.new_zeros(int(group.max()) + 1, len(values), 2).index_add_(0, group, sums.transpose(0, 1))
+    return bootstrap(each, lambda total: total[:, 0] / total[:, 1], generator)
 
 
 def _coherences(layers: Sequence[HeadGates]) -> list[float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from mechview.models.bundled import bundled_models, data_folder
+from mechview.models.bundled import bundled_lstms, bundled_models, data_folder
 from mechview.models.found import converted, found_models, hub_cache, packages
+from mechview.recurrent.load import is_lstm, load_lstm
 from mechview.tables import SCHEMAS
 
 pytest_plugins = ["commands"]
@@ -37,12 +38,25 @@ def test_bundled_models_with_their_licence_and_checkpoints(cli, empty_caches):
     assert all(step in cli("models").out for step in steps)
 
 
+def test_every_lstm_listed_is_one_that_memory_opens_and_no_other_model_is(cli, empty_caches):
+    """A bundled or packaged model is listed under the kind of thing that opens it."""
+    rows = {row["name"]: row for row in cli("models", "--json").json["rows"]}
+    lstms = {name for name, row in rows.items() if "LSTM" in row["kind"]}
+    assert lstms >= set(bundled_lstms()) == {"twin"}
+    assert {name for name in rows if is_lstm(name)} == lstms
+    assert rows["twin"]["licence"] == "MIT"
+    assert rows["twin"]["size_mb"] > 0.1
+    assert "twin is an LSTM: mechview memory twin opens it" in cli("models").out
+    assert len(load_lstm("twin").layers) == 2
+
+
 def test_packages_that_hold_weights_and_no_others(tmp_path, monkeypatch):
     for name, files in {
         "good": ["good/config.json", "good/model.safetensors"],
         "quantised": ["quantised/q8.gguf"],
         "adapter": ["adapter/model.safetensors"],
         "plain": ["plain/config.json", "plain/__init__.py"],
+        "textgenrnn": ["textgenrnn/textgenrnn_weights.hdf5", "textgenrnn/__init__.py"],
     }.items():
         about = tmp_path / f"{name}-1.2.dist-info"
         about.mkdir()
@@ -53,7 +67,8 @@ def test_packages_that_hold_weights_and_no_others(tmp_path, monkeypatch):
             (tmp_path / file).write_text("x" * 100)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     found = {model.name: model for model in packages()}
-    assert set(found) == {"package:good", "package:quantised"}
+    assert set(found) == {"package:good", "package:quantised", "package:textgenrnn"}
+    assert (found["package:textgenrnn"].kind, found["package:textgenrnn"].size) == ("package with an LSTM", 100)
     assert (found["package:good"].size, found["package:good"].revision, found["package:good"].licence) == (
         100,
         "1.2",
@@ -82,7 +97,7 @@ def test_converted_files_are_named_by_the_folder_that_opens(empty_caches):
 
 
 def test_no_caches_are_no_error(empty_caches):
-    assert {model.kind for model in found_models()} <= {"bundled", "package"}
+    assert {model.kind for model in found_models()} <= {"bundled", "bundled LSTM", "package", "package with an LSTM"}
 
 
 def test_models_as_a_file(cli, empty_caches, tmp_path):

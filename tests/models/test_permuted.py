@@ -39,6 +39,24 @@ def test_every_matrix_inside_the_blocks_is_permuted_and_nothing_else(name):
     assert all(torch.equal(before[path], after[path]) for path in before)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_with_the_ends_every_matrix_of_a_model_is_permuted(name):
+    """Norms and biases stay, tied matrices stay tied, and the model itself is as it was."""
+    module = families.FAMILIES[name].build()
+    model = mv.wrap(module, name=name)
+    before = {path: value.clone() for path, value in module.state_dict().items()}
+    copy = permuted_copy(model, draws(), ends=True).module.state_dict()
+    matrices = {path for path, value in module.named_parameters(remove_duplicate=False) if value.ndim > 1}
+    for path, value in before.items():
+        assert torch.equal(module.state_dict()[path], value)
+        assert torch.equal(copy[path].flatten().sort().values, value.flatten().sort().values), path
+        assert torch.equal(copy[path], value) != (path in matrices and value.unique().numel() > 1), path
+    first: dict[int, str] = {}
+    for path, value in module.state_dict().items():
+        twin = first.setdefault(value.data_ptr(), path)
+        assert value.numel() == 0 or torch.equal(copy[path], copy[twin]), path
+
+
 def test_the_generator_decides_and_layers_differ():
     model = mv.wrap(families.FAMILIES["llama"].build())
     one, same, other = (permuted_copy(model, draws(seed)).weights.attention(0).W_Q for seed in (0, 0, 1))
@@ -53,6 +71,10 @@ def test_a_copy_of_plain_arrays_runs_and_differs():
     copy = permuted_copy(model, draws())
     there = copy.weights.attention(0).W_Q
     assert not torch.equal(there, W)
+    assert torch.equal(copy.weights.ends().W_E, torch.eye(6))
+    outside = permuted_copy(model, draws(), ends=True).weights.ends()
+    assert not torch.equal(outside.W_E, torch.eye(6))
+    assert torch.equal(outside.W_U, outside.W_E.mT)
     assert torch.equal(there.flatten().sort().values, W.flatten().sort().values)
     assert torch.equal(model.weights.attention(0).W_Q, W)
     assert copy.capture(torch.tensor([1, 2, 3])).logits.shape == (3, 6)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import itertools
 import json
 import math
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import mechview as mv
 from mechview.errors import ModelError, PromptError
@@ -23,6 +25,10 @@ DARWIN = (
     "The affinities of all the beings of the same class have sometimes been represented by a great tree.",
     "Natural selection acts solely through the preservation of variations in some way advantageous, which consequently endure.",
     "I have called this principle, by which each slight variation, if useful, is preserved, by the term of Natural Selection.",
+    "We see nothing of these slow changes in progress, until the hand of time has marked the long lapse of ages.",
+    "The natural selection of the species is the result of the struggle for existence.",
+    "Owing to this struggle for life, any variation, however slight, will tend to the preservation of that individual.",
+    "The species of the same genus are the descendants of a common parent.",
 )
 TITLES = ("What is the best way to learn to play the guitar?", "My girlfriend and I just got our first dog")
 KNOWN = 1.82
@@ -39,23 +45,57 @@ def bits(model, text):
 
 
 def test_charrnn_reaches_its_known_bits_per_character(shared):
-    """Known: 1.82 on a sentence of its kind, which is not recorded; the mean over four must lie within 0.3 of it."""
+    """Known: 1.82 on a sentence of its kind; which one is not recorded, so it must lie among those of eight such."""
     model = load_lstm(shared / "models" / "charrnn-darwin")
-    values = [bits(model, text) for text in DARWIN]
-    assert sum(values) / len(values) == pytest.approx(KNOWN, abs=0.3)
-    mixed = mv.load_lstm(shared / "models" / "charrnn-darwin")
-    order = [0, 2, 1, 3]  # candidate and forget gate exchanged: another reading of the same numbers
-    layers = tuple((type(one)(one.W_x[order], one.W_h[order], one.b[order]),) for (one,) in mixed.layers)
-    wrong = type(mixed)(**{**vars(mixed), "layers": layers})
-    assert bits(wrong, DARWIN[0]) > KNOWN + 1.5
+    values = torch.tensor([bits(model, text) for text in DARWIN])
+    assert values.min() < KNOWN < values.max()
+    assert abs(float(values.mean()) - KNOWN) < 2 * float(values.std())
+    assert values.max() < 2.4  # a uniform guess over its 100 characters takes 6.6
+
+
+def test_charrnn_gives_the_bits_that_pytorchs_own_lstm_gives(shared):
+    folder = shared / "models" / "charrnn-darwin"
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    state, model = load_file(folder / "model.safetensors"), load_lstm(folder)
+    module = torch.nn.LSTM(128, 128, 2, batch_first=True)
+    module.load_state_dict({k.removeprefix("lstm."): v for k, v in state.items() if k.startswith("lstm.")})
+    for text in DARWIN:
+        ids = torch.tensor([[vocabulary[letter] for letter in text]])
+        with torch.no_grad():
+            logits = module(state["embed.weight"][ids])[0] @ state["out.weight"].mT + state["out.bias"]
+        loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+        assert bits(model, text) == pytest.approx(float(loss) / math.log(2), abs=1e-5)
+
+
+@pytest.mark.parametrize("order", [order for order in itertools.permutations(range(4)) if order != (0, 1, 2, 3)])
+def test_charrnn_in_any_other_order_of_gates_is_far_off(shared, order):
+    """What a wrong layout costs: at least two bits a character, on every sentence."""
+    right = load_lstm(shared / "models" / "charrnn-darwin")
+    wrong = _relaid(right, lambda one: (one.W_x[list(order)], one.W_h[list(order)], one.b[list(order)]))
+    for text in DARWIN[:3]:
+        assert bits(wrong, text) > bits(right, text) + 2
+
+
+def test_charrnn_in_cudnns_layout_is_far_off(shared):
+    """Recurrent blocks transposed, input blocks laid out column by column: what CuDNN's order does to the same numbers."""
+    right = load_lstm(shared / "models" / "charrnn-darwin")
+    turned = _relaid(right, lambda one: (one.W_x, one.W_h.mT, one.b))
+    laid = _relaid(right, lambda one: (one.W_x.mT.reshape(one.W_x.shape), one.W_h, one.b))
+    for text in DARWIN[:3]:
+        assert min(bits(turned, text), bits(laid, text)) > bits(right, text) + 2
+
+
+def _relaid(model, parts):
+    layers = tuple((type(one)(*(part.contiguous() for part in parts(one))),) for (one,) in model.layers)
+    return dataclasses.replace(model, layers=layers)
 
 
 @needs_textgenrnn
 @pytest.mark.parametrize("title", TITLES)
 def test_textgenrnn_reads_titles_in_the_layout_its_bias_shows_and_in_no_other(title):
     right, wrong = textgenrnn(), textgenrnn("keras")
-    assert bits(right, title) < 1.3
-    assert bits(wrong, title) > 30
+    assert 0.9 < bits(right, title) < 1.3  # known: 0.96 to 1.23 on such sentences
+    assert 50 < bits(wrong, title) < 80  # known: 59 to 69
     assert is_lstm("package:textgenrnn")
 
 
@@ -107,8 +147,6 @@ def test_the_twin_is_bundled_beside_toy_and_is_no_transformer():
 def test_the_twins_scores_are_what_it_scores():
     """Measured again by PyTorch's own LSTM, from the definitions on the card."""
     scores = json.loads((data_folder() / "twin" / "scores.json").read_text())
-    from safetensors.torch import load_file
-
     state = {k: v.float() for k, v in load_file(data_folder() / "twin" / "model.safetensors").items()}
     module = torch.nn.LSTM(64, 112, 2, batch_first=True, proj_size=64)
     module.load_state_dict({k.removeprefix("lstm."): v for k, v in state.items() if k.startswith("lstm.")})

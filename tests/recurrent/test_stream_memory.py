@@ -13,11 +13,10 @@ import torch
 import families
 import mechview as mv
 from conftest import family
-from mechview.errors import PromptError
+from mechview.errors import PromptError, UnsupportedError
 from mechview.recurrent.ablation import causal_retention
 from mechview.recurrent.depth import depth_stream, traced, writes_of
 from mechview.recurrent.forgetting import forget_matrix
-from mechview.recurrent.permuted import permuted_models
 from mechview.recurrent.stream import (
     dilution,
     erasure,
@@ -192,18 +191,6 @@ def test_the_forget_matrix_of_a_planted_block_is_found():
     assert noise.r2 < 0.05
 
 
-def test_permuted_copies_keep_the_numbers_and_leave_the_model_alone(toy):
-    before = {name: value.clone() for name, value in toy.module.state_dict().items()}
-    [copy] = permuted_models(toy, 1, torch.Generator().manual_seed(0))
-    for name, value in toy.module.state_dict().items():
-        assert torch.equal(value, before[name])
-    changed = copy.module.state_dict()
-    for name, value in before.items():
-        assert torch.equal(changed[name].flatten().sort().values, value.flatten().sort().values)
-        assert value.ndim < 2 or not torch.equal(changed[name], value)
-    assert torch.equal(changed["lm_head.weight"], changed["model.embed_tokens.weight"])
-
-
 def test_the_pass_of_a_model_wrapped_after_it_recorded_attention_is_traced():
     """The library marks a module that it has put recording hooks on; a copy without them must not be marked."""
     module = families.FAMILIES["llama"].build()
@@ -211,8 +198,11 @@ def test_the_pass_of_a_model_wrapped_after_it_recorded_attention_is_traced():
     assert len(traced(mv.wrap(module), [families.tokens(6)])[0].patterns) == 2
 
 
-def test_a_bridge_has_no_copies_to_permute():
+def test_a_bridge_is_refused_with_the_way_out():
+    """It holds a module that it has rewritten, so there is neither a faithful pass nor a copy to permute."""
     model = linear_blocks(0.1)
-    bridge = dataclasses.replace(model, source=dataclasses.replace(model.source, kind="bridge"))
-    assert list(permuted_models(bridge, 5, torch.Generator())) == []
-    assert len(list(permuted_models(model, 5, torch.Generator()))) == 5
+    named = mv.wrap(families.FAMILIES["gpt2"].build())
+    bridge = dataclasses.replace(named, source=dataclasses.replace(named.source, kind="bridge"))
+    with pytest.raises(UnsupportedError, match="open the original module with wrap"):
+        mv.memory(bridge, [families.tokens(6)])
+    assert mv.memory(model, [[1, 2, 3, 4, 5]], copies=1).error < 1e-12

@@ -13,7 +13,7 @@ from conftest import family
 from mechview.models.intervene import recorded
 from mechview.spins.layers import controls as c
 from mechview.spins.layers import ladder, ladder_mlp, reaction, structure
-from mechview.spins.layers.moments import fit, moments
+from mechview.spins.layers.moments import fit, moments, own_moments
 from mechview.spins.layers.site import layer_of, site_of
 from mechview.spins.layers.verdicts import Verdict
 from mechview.spins.layers.work import seeded
@@ -231,3 +231,16 @@ def test_the_planted_target_needs_its_own_sites(sites):
     site = replace(sites[0], attention_write=2.0 * sites[0].field)
     [one] = [d for d in ladder.real_designs(site) if d.quantity == ladder.H1]
     assert fit(moments(one.predictors, one.targets)[0]).weights[0].tolist() == pytest.approx([2.0])
+
+
+def test_heads_fitted_together_are_each_fitted_by_itself():
+    """One predictor and one target a head, both metrics: sums, weights and errors."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(30, 4, 8, generator=generator, dtype=torch.float64) for _ in range(2))
+    for together, metric in zip(own_moments(x, y + 2 * x), (0, 1), strict=True):
+        for head in range(4):
+            alone = moments(x[:, head : head + 1], (y + 2 * x)[:, head : head + 1])[metric]
+            torch.testing.assert_close(together.gram[head], alone.gram[0])
+            torch.testing.assert_close(together.total[head], alone.total[0])
+            assert together.count == alone.count
+            torch.testing.assert_close(fit(together).weights[head], fit(alone).weights[0])

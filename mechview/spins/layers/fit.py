@@ -173,9 +173,10 @@ class Run:
         works: list[LayerWork] = []
         total = len(self.text.train) + len(self.text.test)
         for n, ids in enumerate((*self.text.train, *self.text.test)):
-            seen = _trace(model, ids)
+            short = n < len(self.text.train) or n >= len(self.text.train) + plan.losses
+            seen = _trace(model, ids, max(layers) if short else None)
             if not works:
-                dtype = seen.stream_final.dtype
+                dtype = seen.stream(layers[0]).dtype
                 dtype = dtype if dtype in (torch.float32, torch.float64) else torch.float32
                 works = [work_of(model, index, plan, dtype) for index in layers]
             for work in works:
@@ -210,10 +211,11 @@ class Run:
         return max(1, int(AT_ONCE // max(one, 1)))
 
 
-def _trace(model: Model, ids: Sequence[int]) -> Trace:
+def _trace(model: Model, ids: Sequence[int], last: int | None) -> Trace:
+    """A pass, up to the last layer that is looked at where later ones are not needed for a loss."""
     if model.source.kind == "bridge":
         return trace(model, list(ids))
-    found = recorded(model, list(ids))
+    found = recorded(model, list(ids), last=last)
     finite(found.capture)
     return found
 

@@ -19,6 +19,7 @@ from mechview.spins.layers import controls as c
 from mechview.spins.layers.controls import Null
 from mechview.spins.layers.site import Site, norm_pullback
 
+EVERY = -1
 WIDTHS = (0.2, 0.5, 0.9)
 H1, H2, H3 = "H1 residual", "H2 uniform", "H3 scalar couplings"
 READ, WRITE = "H4 head spins (read)", "H4 head spins (write)"
@@ -30,7 +31,8 @@ RUNGS = (H1, H2, H3, READ, WRITE, H5, SYM, ANTI, H7, H7S)
 class Design(NamedTuple):
     """Predictors `[pos, field, d_model]`, and targets `[pos, draw, d_model]` that are fitted by them one by one.
 
-    The draws of `targets` are numbered from `draw` on; `head` is that of a head fitted by itself.
+    The draws of `targets` are numbered from `draw` on; `head` is that of a head fitted by itself. With `EVERY` for a
+    head the axis of draws is that of heads, each with a target and a predictor of its own: `[pos, head, d_model]`.
     """
 
     quantity: str
@@ -183,6 +185,9 @@ def spin_designs(
     if draw < c.DEAR:
         write = (pattern @ site.write_field) @ site.layer.write_basis.mT
         yield Design(WRITE, control, draw, stacked(site.field, write), totals)
+    if control == c.SHUFFLE:
+        yield Design(READ, control, draw, stacked(read), stacked(writes[0]), EVERY)
+        return
     for head in range(len(read)):
         yield Design(READ, control, draw, stacked(read[head]), stacked(writes[:, head]), head)
 

@@ -70,13 +70,27 @@ def moments(
     return tuple(_summed(targets, each, inner, cross, own, total) for each, total in laid)  # type: ignore[return-value]
 
 
+def own_moments(
+    predictors: Float[Tensor, "pos draw d_model"], targets: Float[Tensor, "pos draw d_model"]
+) -> tuple[Moments, Moments]:
+    """The same where each target has one predictor, its own."""
+    both = torch.stack([predictors, targets], 2)
+    inner = torch.stack([(both * field[:, :, None]).sum(-1) for field in (predictors, targets)], 2).double()
+    found = []
+    for weight in (torch.ones_like(both[..., 0, 0]), token_weight(targets)):
+        gram = einsum(weight.double().square(), inner, "pos draw, pos draw a b -> draw a b")
+        total = einsum(weight, both, "pos draw, pos draw a d_model -> draw a d_model")
+        found.append(Moments(gram, total.double(), len(targets)))
+    return tuple(found)  # type: ignore[return-value]
+
+
 def _summed(y: Tensor, weight: Tensor, inner: Tensor, cross: Tensor, own: Tensor, fields: Tensor) -> Moments:
     squared, count = weight.double().square(), inner.shape[-1]
     gram = torch.empty(y.shape[1], count + 1, count + 1, dtype=torch.float64, device=y.device)
     gram[:, :-1, :-1] = (squared.mT @ inner.flatten(1)).unflatten(1, (count, count))
     gram[:, :-1, -1] = gram[:, -1, :-1] = (squared[:, None] * cross).sum(0).mT
     gram[:, -1, -1] = (squared * own).sum(0)
-    total = torch.cat([fields, (weight[..., None] * y).sum(0)[:, None]], dim=1)
+    total = torch.cat([fields, einsum(weight, y, "pos draw, pos draw d -> draw d")[:, None]], dim=1)
     return Moments(gram, total.double(), len(y))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from mechview.errors import UnsupportedError
 from mechview.models.arrays import ArrayWeights
 from mechview.models.load import Model, wrap
+from mechview.models.permuted import permuted_copy
 from mechview.models.reader import NamedWeights
 
 SD = 0.02
@@ -26,14 +27,8 @@ Change = Callable[[str, Tensor], Tensor]
 
 def permuted(model: Model, generator: torch.Generator) -> Model:
     """N4: the same model with the entries of each matrix in random order."""
-
-    def change(_: str, value: Tensor) -> Tensor:
-        if value.ndim < 2:
-            return value
-        order = torch.randperm(value.numel(), generator=generator).to(value.device)
-        return value.flatten()[order].view_as(value)
-
-    return _changed(model, change, "permuted")
+    found = permuted_copy(model, generator, ends=True)
+    return replace(found, source=replace(found.source, name=f"{model.name} (permuted)"))
 
 
 def initial(model: Model, generator: torch.Generator) -> Model:

@@ -21,9 +21,9 @@ from mechview.spins.layers import controls as c
 from mechview.spins.layers.baselines import Baselines
 from mechview.spins.layers.controls import Destroyed, Null, destroyed
 from mechview.spins.layers.keys import Key, Samples
-from mechview.spins.layers.ladder import Design, attention_designs
+from mechview.spins.layers.ladder import EVERY, Design, attention_designs
 from mechview.spins.layers.ladder_mlp import mlp_designs
-from mechview.spins.layers.moments import METRICS, Moments, ScalarFit, fit, moments
+from mechview.spins.layers.moments import METRICS, Moments, ScalarFit, fit, moments, own_moments
 from mechview.spins.layers.reaction import Reaction
 from mechview.spins.layers.site import Layer, Site, layer_of, site_of
 
@@ -63,7 +63,7 @@ class LayerWork:
         """Add a training sequence's sums."""
         site = site_of(trace, self.layer)
         for design in self._designs(site, trace):
-            for metric, new in zip(METRICS, moments(design.predictors, design.targets), strict=True):
+            for metric, new in zip(METRICS, _moments(design), strict=True):
                 key = _key(design, metric)
                 self.sums[key] = self.sums[key] + new if key in self.sums else new
         self.reaction.train(site, self.trained)
@@ -83,7 +83,7 @@ class LayerWork:
         site, generator = site_of(trace, self.layer), self._generator(trace)
         nulls = self._nulls(site, generator)
         for design in self._designs(site, trace, nulls):
-            for metric, new in zip(METRICS, moments(design.predictors, design.targets), strict=True):
+            for metric, new in zip(METRICS, _moments(design), strict=True):
                 key = _key(design, metric)
                 if key in self.fits:
                     self._score(key, self.fits[key], new)
@@ -95,7 +95,8 @@ class LayerWork:
     def _score(self, key: Key, found: ScalarFit, new: Moments) -> None:
         errors, owns = found.errors(new)
         for n, (error, own) in enumerate(zip(errors.tolist(), owns.tolist(), strict=True)):
-            self.samples.add(key._replace(draw=key.draw + n), own - error, own)
+            one = key._replace(head=n) if key.head == EVERY else key._replace(draw=key.draw + n)
+            self.samples.add(one, own - error, own)
 
     def _scalars(self, site: Site, trace: Trace, nulls: list[Null], generator: torch.Generator) -> None:
         parallel = self.model.shape.placement == "parallel"
@@ -149,6 +150,10 @@ def adopt(samples: Samples, null: Samples, control: str) -> None:
 def seeded(*parts: int) -> torch.Generator:
     """A generator of its own for each tuple of numbers."""
     return torch.Generator().manual_seed(zlib.crc32(repr(parts).encode()))
+
+
+def _moments(design: Design) -> tuple[Moments, Moments]:
+    return (own_moments if design.head == EVERY else moments)(design.predictors, design.targets)
 
 
 def _key(design: Design, metric: str) -> Key:
