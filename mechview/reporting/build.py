@@ -1,7 +1,8 @@
 """Writing a report: gather, make the page small enough, write it whole or not at all.
 
 When a page would be larger than allowed, the scores before softmax go first, then the finer steps of the
-weights, then the last prompts; the page says what was left out. A page that is still too large is refused.
+weights, then the last prompts, then the token lists, eigenvalues and partners of the cards; the page says what was
+left out. A page that is still too large is refused.
 Scores and fine steps also go where a page would be slow to open: above 2.5 MB, or more for long prompts.
 """
 
@@ -39,6 +40,8 @@ def report(
     keep_text: bool = True,
     roles: bool | None = None,
     thresholds: str | Path | None = None,
+    cards: Sequence[str] | None = None,
+    effects: bool = False,
     max_mb: float = 20.0,
     run: Run | None = None,
 ) -> Path:
@@ -53,6 +56,8 @@ def report(
         keep_text: keep the prompts' text; otherwise the page has positions only.
         roles: look for the heads' roles, which runs the model and permuted copies; up to 0.3 G parameters unless said.
         thresholds: TOML file of roles, as in `mv.roles`; metrics registered with `@mv.metric` are measured with them.
+        cards: heads whose cards list tokens; unless given all heads, or those with a role where that would take long.
+        effects: measure what ablating each head does to the predicted token: one forward pass a head and prompt.
         max_mb: largest size of the page, in MB of 10^6 bytes.
 
     Raises:
@@ -60,6 +65,7 @@ def report(
     """
     settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text, "roles": roles}
     settings["thresholds"] = None if thresholds is None else str(thresholds)
+    settings |= {"cards": None if cards is None else list(cards), "effects": effects}
     choice = {"layers": layers, "heads": heads}
     return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run).path
 
@@ -98,8 +104,8 @@ def fitted(gathered: Gathered, limit: int) -> str:
         OutputError: even the smallest is larger.
     """
     size, light = 0, min(limit, light_size(gathered))
-    for scores, steps, kept in _reductions(len(gathered.prompts)):
-        page = render(_reduced(gathered, scores, steps, kept), scores=scores, steps=steps)
+    for scores, steps, kept, details in _reductions(len(gathered.prompts)):
+        page = render(_reduced(gathered, scores, steps, kept, details), scores=scores, steps=steps)
         size = len(page.encode("utf-8", "backslashreplace"))
         if size <= (light if steps == STEPS else limit):
             return page
@@ -114,18 +120,19 @@ def light_size(gathered: Gathered) -> float:
     return max(LIGHT, LIGHT_CELL * cells) if cells else float("inf")
 
 
-def _reductions(prompts: int) -> list[tuple[bool, int, int]]:
-    """Scores, steps and prompts to keep, from the fullest page to the smallest."""
+def _reductions(prompts: int) -> list[tuple[bool, int, int, bool]]:
+    """Scores, steps, prompts and details of cards to keep, from the fullest page to the smallest."""
     if not prompts:
-        return [(True, STEPS, 0)]
+        return [(True, STEPS, 0, True), (True, STEPS, 0, False)]
     return [
-        (True, STEPS, prompts),
-        (False, STEPS, prompts),
-        *((False, COARSE, kept) for kept in range(prompts, -1, -1)),
+        (True, STEPS, prompts, True),
+        (False, STEPS, prompts, True),
+        *((False, COARSE, kept, True) for kept in range(prompts, -1, -1)),
+        (False, COARSE, 0, False),
     ]
 
 
-def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int) -> Gathered:
+def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int, details: bool) -> Gathered:
     remarks = list(gathered.remarks)
     if not scores:
         remarks.append("Scores before softmax were left out to keep the page small.")
@@ -135,4 +142,7 @@ def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int) -> Gathere
         )
     if kept < len(gathered.prompts):
         remarks.append(f"{len(gathered.prompts) - kept} of {len(gathered.prompts)} prompts were left out as well.")
-    return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks))
+    if not details:
+        remarks.append("Token lists, eigenvalues and partners of the heads were left out as well.")
+    shown = gathered.details if details else None
+    return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks), details=shown)

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
+from mechview.reporting.details import Details, details
 from mechview.reporting.streams import StreamView, stream_view
 
 SEED = 0
@@ -49,7 +50,7 @@ class PromptView:
 @dataclass(frozen=True)
 class Gathered:
     """What a report is made of. `parity` and `scores` are None where the model was not run; `roles` are lines by
-    label; `remarks` say what is missing."""
+    label; `remarks` say what is missing; `details` fill the cards, None in a page made small."""
 
     manifest: dict[str, Any]
     heads: pd.DataFrame
@@ -60,6 +61,7 @@ class Gathered:
     prompts: tuple[PromptView, ...]
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
+    details: Details | None = None
 
 
 def gather(
@@ -71,7 +73,7 @@ def gather(
         prompts: one default sentence if None; weights alone if empty.
         choice: `layers` and `heads`, None for all.
         settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
-            `thresholds`: a table of roles of the user's.
+            `thresholds`: a table of roles of the user's; `cards` and `effects`, see `details`.
     """
     from mechview.checks import parity, worst_of
     from mechview.heads.labels import head_pairs
@@ -98,6 +100,7 @@ def gather(
         prompts=views,
         limits=limits(model.weights),
         remarks=tuple(remarks + said + _left_out(model.shape, table)),
+        details=details(model, table, traces, lines, settings),
     )
 
 

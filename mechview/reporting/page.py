@@ -22,10 +22,10 @@ from mechview.reporting.contents import page_data, places, prompt_names, table_c
 from mechview.reporting.gather import Gathered
 from mechview.reporting.packing import STEPS, script_json
 
-STYLES = ("base.css", "report.css")
+STYLES = ("base.css", "report.css", "cards.css")
 SCRIPTS = (
     "format.js", "data.js", "pointing.js", "axes.js", "charts.js", "filter.js", "overview.js", "table.js", "attention.js", "stream.js",
-    "cards.js", "keys.js", "main.js",
+    "circuits.js", "partners.js", "cards.js", "printing.js", "keys.js", "main.js",
 )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def _words(gathered: Gathered) -> dict[str, Any]:
         "limits": gathered.limits,
         "heads": heads,
         "columns": table_columns(gathered),
+        "example": wording.filter_example(gathered),
         "stacks": {stack: wording.STACK_WORDS[stack] for stack in dict.fromkeys(head["stack"] for head in heads)},
         "prompts": prompt_names(gathered),
         "notes": NOTES,
