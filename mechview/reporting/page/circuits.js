@@ -80,7 +80,7 @@ function componentsPanel(found, side) {
   if (!found.readings?.[side]) return panel(name, title, "", missingNote(found));
   const blocks = found.readings[side].map(({ index, sigma, share, degenerate, ends }) => make("div", { class: "component" },
     make("p", {}, `σ${index + 1} = ${written(sigma)}`, make("span", { class: "quiet" }, ` ${percent(share)} of σ²${degenerate ? " · nearly equal to a neighbour: only their span is determined" : ""}`)),
-    ...["+", "-"].flatMap((sign) => Object.entries(ends).map(([end, lists]) => componentList(end, sign, lists[sign])))));
+    ...["+", "-"].flatMap((sign) => Object.keys(END_WORDS).filter((end) => ends[end]).map((end) => componentList(end, sign, ends[end][sign])))));
   return panel(name, title, "largest singular directions; faint: no more alike than random lists", ...blocks);
 }
 

@@ -13,8 +13,8 @@ function fillMetricMenu() {
     }
     groups.get(metric.group).append(make("option", { value: n }, metric.title));
   });
-  const shown = (metric) => metric.name === "induction_mass" && metric.values.some((value) => value !== null);
-  METRIC_MENU.value = String(Math.max(DATA.metrics.findIndex(shown), 0));
+  const first = ["induction", "induction_mass"].map((name) => DATA.metrics.findIndex((metric) => metric.name === name && metric.values.some((value) => value !== null)));
+  METRIC_MENU.value = String(first.find((n) => n >= 0) ?? 0);
 }
 
 // How a metric becomes a share of the scale.

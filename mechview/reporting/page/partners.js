@@ -8,7 +8,7 @@ function partnerTable(words, rows, of) {
   for (const [label, value, null_, z] of rows) {
     const name = INDEX.has(label) ? make("a", { href: addressOf(label, "neighbours") }, label) : label;
     const row = make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, aligned(value, 1)), make("td", {}, written(z, 3)));
-    if (Math.abs(Number(z)) <= 2) row.className = "faint";
+    if (Number(z) <= 2) row.className = "faint";
     row.title = `${written(value)}, random writer ${written(null_)}`;
     body.append(row);
   }
@@ -28,7 +28,7 @@ function partnersSide(heading, kinds, words, none) {
 
 function neighboursPanel(label, found) {
   if (!DATA.details.compared) return panel("neighbours", "Neighbours", "", absentNote("composition") ?? missingNote(found));
-  return panel("neighbours", "Neighbours", "composition scores, z over a writer turned at random; faint: within 2",
+  return panel("neighbours", "Neighbours", "composition scores, z over a writer turned at random; faint: no more than 2",
     partnersSide("Who feeds this head", found.from, FEEDS, "No head comes before it."),
     partnersSide("Whom it feeds", found.to, FED, "No head comes after it."));
 }
