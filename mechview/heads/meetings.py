@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechview.errors import UsageError
-from mechview.factors import HeadFactors, factor_head
+from mechview.factors import HALF, HeadFactors, factor_head
 from mechview.heads.composing import Ends, from_unit, read, spans, written
 from mechview.heads.layer_maps import messages, patterns
 from mechview.lowrank import LowRank
@@ -57,15 +57,18 @@ def meetings(
             readers = {kind: readers_at(weights, kind, offset, layer, stack, fold, None, kernel) for kind in kinds}
             yield slice(layer, layer + 1), senders, readers
         return
-    written_, layers = [], []
+    senders, readers = Gathered(weights.shape.layers(source)), {kind: Gathered(count) for kind in kinds}
     for layer in range(count):
         attention = weights.attention(layer, stack)
-        layers.append(_readers(attention, kinds, offset, fold, kernel))
+        for kind, ends in _readers(attention, kinds, offset, fold, kernel).items():
+            readers[kind].add(ends, attention.W_Q.dtype)
         if source == stack:
-            written_.append(_writers(messages(attention, fold), kernel))
-    senders = joined(written_ or [_writers(low, kernel) for low in _messages(weights, source, stack, fold)])
-    together = {kind: joined([layer.pop(kind) for layer in layers]) for kind in kinds}  # no side is held twice for long
-    yield slice(0, count), senders, together
+            senders.add(_writers(messages(attention, fold), kernel), attention.W_Q.dtype)
+    if source != stack:
+        dtype = weights.attention(0, source).W_Q.dtype
+        for low in _messages(weights, source, stack, fold):
+            senders.add(_writers(low, kernel), dtype)
+    yield slice(0, count), senders.ends, {kind: one.ends for kind, one in readers.items()}
 
 
 def carries(weights: ModelWeights, stack: Stack, fold: bool) -> bool:
@@ -145,6 +148,31 @@ def reader_map(factors: HeadFactors, kind: str, offset: int) -> LowRank:
 
 def _writers(low: LowRank, kernel: bool) -> Ends:
     return spans(low.right) if kernel else written(low)
+
+
+class Gathered:
+    """Sides of all layers in one tensor, filled layer by layer, so that none is held twice.
+
+    Half-precision weights are worked on in float64 and held in float32, as `composing` bounds its error there.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.spreads: list[Tensor] = []
+        self.sides = torch.empty(0)
+
+    def add(self, one: Ends, dtype: torch.dtype) -> None:
+        """The next layer's sides; `dtype` is that of the weights they come from."""
+        if not self.spreads:
+            held = torch.float32 if dtype in HALF else one.sides.dtype
+            self.sides = one.sides.new_empty(self.layers * len(one), *one.sides.shape[1:], dtype=held)
+        start = len(self.spreads) * len(one)
+        self.sides[start : start + len(one)] = one.sides
+        self.spreads.append(one.spread)
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.sides, torch.cat(self.spreads))
 
 
 def joined(parts: Sequence[Ends]) -> Ends:

@@ -1,6 +1,7 @@
 """Checkpoints on disk, tensor by tensor: safetensors, sharded or not, or a pickle read as data only.
 
-Nothing is built: a tensor is read when it is asked for. File names of an index must lie in the folder.
+Nothing is built: a tensor is read when it is asked for, from a mapping of the file that goes with the tensor, so that
+only what is in use counts as memory. File names of an index must lie in the folder.
 """
 
 from __future__ import annotations
@@ -70,30 +71,28 @@ class FolderTensors:
         return sorted(path for path in self.folder.glob(pattern) if path.is_file())
 
     @cached_property
-    def _handles(self) -> dict[Path, Any]:
+    def _pickles(self) -> dict[Path, dict[str, Tensor]]:
         return {}
 
     def _open(self, file: Path) -> Any:
         from safetensors import SafetensorError, safe_open
 
-        if file not in self._handles:
-            try:
-                self._handles[file] = safe_open(file, framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{file.name} is not a readable safetensors file: {error}") from None
-        return self._handles[file]
+        try:
+            return safe_open(file, framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file.name} is not a readable safetensors file: {error}") from None
 
     def _pickled(self, file: Path) -> dict[str, Tensor]:
         import torch
 
-        if file not in self._handles:
+        if file not in self._pickles:
             try:
-                self._handles[file] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+                self._pickles[file] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             except pickle.UnpicklingError:
                 raise ModelError(f"{file.name} is a pickle that holds more than tensors; it is not executed") from None
             except (RuntimeError, EOFError, OSError, ValueError) as error:
                 raise ModelError(f"{file.name} cannot be read: {str(error).splitlines()[0]}") from None
-        return self._handles[file]
+        return self._pickles[file]
 
     def _indexed(self, index: str) -> list[Path]:
         path = self.folder / index

@@ -195,4 +195,5 @@ def _through(norm: NormWeights, scale: Tensor | None, bias_name: str, D: Pushed)
 def _behind(maps: WriteMap, scale: Tensor | None, D: Pushed) -> Pushed:
     """The direction that a write meets: behind its post-norm and multiplier."""
     factor = D.factor if scale is None else D.factor / scale.to(D.factor)
-    return Pushed(fold_write(D.vectors, maps.post_norm) * maps.multiplier, factor)
+    vectors = fold_write(D.vectors, maps.post_norm)
+    return Pushed(vectors if maps.multiplier == 1.0 else vectors * maps.multiplier, factor)

@@ -105,7 +105,7 @@ def _each(seen: WriteTrace, each: Sequence[str | int], against: Tokens, tokenize
         if side is None:
             continue
         ids = _one_each(side, len(logits), tokenizer, seen.maps.shape.d_vocab)
-        columns = sign * _numbers(W_U[:, ids].mT)
+        columns = sign * _numbers(W_U.mT.index_select(0, torch.tensor(ids, device=W_U.device)))
         read = columns if read is None else read.add_(columns)
         total += sign * before_cap(logits[at, ids], ends)
         if ends.b_U is not None:

@@ -13,7 +13,6 @@ from scipy.stats import binom
 import mechview as mv
 from conftest import family
 from mechview.errors import HeadError, UsageError
-from mechview.heads import composing
 from mechview.heads.composing import Ends, from_unit, null_squares, read, scores, shuffled, written
 from mechview.lowrank import LowRank
 
@@ -252,57 +251,6 @@ def test_rank_deficient_and_idle_heads_have_scores():
     ends = written(LowRank(V, W_O))
     found = scores(ends, [read(LowRank(W_O.mT, V.mT))], torch.ones(2, 2, dtype=torch.bool))[0]
     assert found.tolist() == [[pytest.approx(1.0), 0.0], [0.0, 0.0]]
-
-
-def test_cost_is_heads_squared_times_width_squared_whatever_the_rank(monkeypatch):
-    """Numbers multiplied, counted: the pair product takes heads^2 d (d + tile) / 2, once, and holds two tiles of Grams."""
-    products, largest = [], []
-    plain = composing._gram
-
-    def counted(sides, rows, columns, room):
-        found = plain(sides, rows, columns, room)
-        products.append(found.shape[1])
-        largest.append(room.numel())
-        return found
-
-    monkeypatch.setattr(composing, "_gram", counted)
-    for heads, rank in ((4, 3), (8, 12)):
-        products.clear()
-        senders, receivers, *_ = sides(heads, d=64, rank=rank)
-        scores(senders, [receivers], torch.ones(heads, heads, dtype=torch.bool), tile=16)
-        assert sum(products) == 2 * 64 * (64 + 16) // 2
-        assert max(largest[-len(products) :]) == heads * 16 * 16
-
-
-def test_memory_of_512_heads_of_width_2048_stays_under_two_gigabytes():
-    """Counted from sizes: writers, three kinds of readers and a copy of one of them (while layers are put together, or
-    shuffled writers), two tiles of Grams, one layer in float64, all pairs, pairs computed again."""
-    heads, rank, d, layer = 512, 64, 2048, 32
-    held = 5 * heads * rank * d * 4 + 2 * heads * composing.TILE**2 * 4
-    working = 12 * layer * rank * d * 8
-    answers = 3 * 6 * heads**2 * 8
-    again = 3 * composing.AGAIN * 8
-    assert held + working + answers + again < 2e9
-
-
-def test_each_layer_is_read_once(toy):
-    calls = []
-
-    class Counting:
-        shape = toy.shape
-
-        def attention(self, layer, stack=None):
-            calls.append(layer)
-            return toy.weights.attention(layer, stack)
-
-        def mlp(self, layer, stack=None):
-            raise AssertionError("composition of a pre-norm model reads no MLP")
-
-        def ends(self):
-            raise AssertionError("nor the ends")
-
-    assert mv.compositions(Counting(), shuffles=0)["K"].values.shape == (2, 4, 2, 4)
-    assert calls.count(1) == 1
 
 
 def test_frames_figures_and_components_agree(toy):
