@@ -28,6 +28,14 @@ KeepText = Annotated[
     bool | None,
     typer.Option("--keep-text/--drop-text", help="Whether results hold the prompts' text.", show_default="on for -p, off for files"),
 ]  # fmt: skip
+Cards = Annotated[
+    str | None,
+    typer.Option("--cards", help="Heads whose cards list tokens, as L5H1,L7H3; unless given, what is affordable."),
+]
+Effects = Annotated[
+    bool,
+    typer.Option("--effects/--no-effects", help="Measure what taking each head away does: one pass a head and prompt."),
+]
 MaxMb = Annotated[float, typer.Option("--max-mb", min=0.1, help="Largest report to write.")]
 
 
@@ -105,7 +113,8 @@ def report(
     keep_text: KeepText = None, roles: o.RoleFlag = None, thresholds: Thresholds = None,
     metrics_file: MetricsFile = None, compare: sections.Compare = None, compare_model: sections.CompareModel = None,
     compare_revision: sections.CompareRevision = None, spin: sections.Spin = False, spin_from: sections.SpinFrom = None,
-    memory: sections.Memory = False, memory_from: sections.MemoryFrom = None, max_mb: MaxMb = 20.0, out: o.Out = None,
+    memory: sections.Memory = False, memory_from: sections.MemoryFrom = None, cards: Cards = None,
+    effects: Effects = False, max_mb: MaxMb = 20.0, out: o.Out = None,
     json: o.Json = False, quiet: o.Quiet = False, force: o.Force = False, dry_run: o.DryRun = False,
 ) -> int:  # fmt: skip
     """One HTML file: head table, cards, attention, checks.
@@ -136,6 +145,8 @@ def report(
         choice = {"layers": wanted, "heads": names}
         settings: dict[str, Any] = {"fold": fold, "offset": offset or 0, "bos": bos.value, "keep_text": kept}
         settings |= {
+            "cards": None if cards is None else [str(name) for name in chosen(opened.weights, None, cards)[1]],
+            "effects": effects,
             "roles": True if thresholds or metrics_file else roles,
             "thresholds": None if thresholds is None else str(thresholds),
         }

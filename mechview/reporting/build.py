@@ -1,7 +1,8 @@
 """Writing a report: gather, make the page small enough, write it whole or not at all.
 
 When a page would be larger than allowed, the scores before softmax go first, then the finer steps of the
-weights, then the last prompts; the page says what was left out. A page that is still too large is refused.
+weights, then the last prompts, then the token lists, eigenvalues and partners of the cards; the page says what was
+left out. A page that is still too large is refused.
 Scores and fine steps also go where a page would be slow to open: above 2.5 MB, or more for long prompts.
 """
 
@@ -44,6 +45,8 @@ def report(
     compare_model: Any = None,
     spin: bool | str | Path = False,
     memory: bool | str | Path = False,
+    cards: Sequence[str] | None = None,
+    effects: bool = False,
     max_mb: float = 20.0,
     run: Run | None = None,
 ) -> Path:
@@ -62,6 +65,8 @@ def report(
         compare_model: a model to compare this one with, head by head.
         spin, memory: add the section, measured now (`True`) or read from the JSON that `mechview spin --claims` or
             `mechview memory` wrote.
+        cards: heads whose cards list tokens; unless given all heads, or those with a role where that would take long.
+        effects: measure what ablating each head does to the predicted token: one forward pass a head and prompt.
         max_mb: largest size of the page, in MB of 10^6 bytes.
 
     Raises:
@@ -70,6 +75,7 @@ def report(
     """
     settings = {"fold": fold, "offset": offset, "bos": bos, "keep_text": keep_text, "roles": roles}
     settings["thresholds"] = None if thresholds is None else str(thresholds)
+    settings |= {"cards": None if cards is None else list(cards), "effects": effects}
     choice = {"layers": layers, "heads": heads}
     asked = extras(compare, compare_model, spin, memory)
     return write_report(model, prompts, Path(out), choice, settings, force, max_mb, run, asked).path
@@ -110,8 +116,8 @@ def fitted(gathered: Gathered, limit: int) -> str:
         OutputError: even the smallest is larger.
     """
     size, light = 0, min(limit, light_size(gathered))
-    for scores, steps, kept in _reductions(len(gathered.prompts)):
-        page = render(_reduced(gathered, scores, steps, kept), scores=scores, steps=steps)
+    for scores, steps, kept, details in _reductions(len(gathered.prompts)):
+        page = render(_reduced(gathered, scores, steps, kept, details), scores=scores, steps=steps)
         size = len(page.encode("utf-8", "backslashreplace"))
         if size <= (light if steps == STEPS else limit):
             return page
@@ -126,18 +132,19 @@ def light_size(gathered: Gathered) -> float:
     return max(LIGHT, LIGHT_CELL * cells) if cells else float("inf")
 
 
-def _reductions(prompts: int) -> list[tuple[bool, int, int]]:
-    """Scores, steps and prompts to keep, from the fullest page to the smallest."""
+def _reductions(prompts: int) -> list[tuple[bool, int, int, bool]]:
+    """Scores, steps, prompts and details of cards to keep, from the fullest page to the smallest."""
     if not prompts:
-        return [(True, STEPS, 0)]
+        return [(True, STEPS, 0, True), (True, STEPS, 0, False)]
     return [
-        (True, STEPS, prompts),
-        (False, STEPS, prompts),
-        *((False, COARSE, kept) for kept in range(prompts, -1, -1)),
+        (True, STEPS, prompts, True),
+        (False, STEPS, prompts, True),
+        *((False, COARSE, kept, True) for kept in range(prompts, -1, -1)),
+        (False, COARSE, 0, False),
     ]
 
 
-def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int) -> Gathered:
+def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int, details: bool) -> Gathered:
     remarks = list(gathered.remarks)
     if not scores:
         remarks.append("Scores before softmax were left out to keep the page small.")
@@ -147,4 +154,7 @@ def _reduced(gathered: Gathered, scores: bool, steps: int, kept: int) -> Gathere
         )
     if kept < len(gathered.prompts):
         remarks.append(f"{len(gathered.prompts) - kept} of {len(gathered.prompts)} prompts were left out as well.")
-    return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks))
+    if not details:
+        remarks.append("Token lists, eigenvalues and partners of the heads were left out as well.")
+    shown = gathered.details if details else None
+    return replace(gathered, prompts=gathered.prompts[:kept], remarks=tuple(remarks), details=shown)

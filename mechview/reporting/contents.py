@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mechview.heads.notes import NOTES
+from mechview.reporting.card_contents import card_data, effect_data
 from mechview.reporting.gather import Gathered, HeadView, PromptView
 from mechview.reporting.nulls import gaussian_spectrum
 from mechview.reporting.numerals import column_texts, written
@@ -99,7 +100,7 @@ def metrics(gathered: Gathered) -> list[dict[str, Any]]:
     for name in gathered.heads["metric"].cat.categories if gathered.parity is not None else _without_errors(gathered):
         rows = gathered.heads[gathered.heads["metric"] == name]
         kind = "log" if name.endswith("parity_error") else "plain"
-        found.append(_metric(name, "from weights", rows, kind) | {"sd": number(rows["null_sd"].iloc[0])})
+        found.append(_metric(name, "from weights", rows, kind))
     ordered = sorted(found, key=lambda m: list(NOTES).index(m["name"]))
     labels = [place["label"] for place in places(gathered.heads)]
     for name, rows in score_rows(gathered):
@@ -118,7 +119,7 @@ def metrics(gathered: Gathered) -> list[dict[str, Any]]:
             exists = aligned["n"].fillna(0).to_numpy() > 0
             ordered.append(_metric(str(name), f"on prompt {n}", aligned, "plain", exists))
         share = pd.Series({head.label: head.share for head in view.heads}).reindex(labels)
-        frame = pd.DataFrame({"value": share, "null_mean": np.nan, "unit": NOTES["write_share"].unit})
+        frame = pd.DataFrame({"value": share, "null_mean": np.nan})
         ordered.append(_metric("write_share", f"on prompt {n}", frame, "signed"))
     return ordered
 
@@ -130,25 +131,38 @@ def _without_errors(gathered: Gathered) -> list[str]:
 def _metric(name: str, group: str, rows: pd.DataFrame, kind: str, exists: np.ndarray | None = None) -> dict[str, Any]:
     """One entry of the overview's menu; a value that does not `exist` is null, which is not NaN."""
     null = rows["null_mean"].to_numpy(dtype=float)
+    sd = rows["null_sd"].to_numpy(dtype=float) if "null_sd" in rows else np.full(len(rows), np.nan)
     there = np.ones(len(rows), dtype=bool) if exists is None else exists
     values = [number(value) if is_there else None for value, is_there in zip(rows["value"], there, strict=True)]
     return {
         "name": name, "title": NOTES[name].title, "unit": NOTES[name].unit, "about": NOTES[name].definition, "group": group,
-        "kind": kind, "values": values, "null": [None if np.isnan(v) else number(v) for v in null], "sd": None,
+        "kind": kind, "values": values, "null": _known(null), "sd": _known(sd),
     }  # fmt: skip
+
+
+def _known(values: np.ndarray) -> list[Any] | None:
+    """Numbers, null where there is none; null for all where there is none at all."""
+    return None if np.isnan(values).all() else [None if np.isnan(v) else number(v) for v in values]
 
 
 def page_data(gathered: Gathered, scores: bool, steps: int = STEPS) -> dict[str, Any]:
     """Everything the page's script draws from; weights are kept to `1 / steps`."""
     shape = gathered.manifest["shape"]
     null = gaussian_spectrum(shape["d_model"], shape["d_head"], gathered.manifest["arguments"]["seed"])
+    heads = places(gathered.heads, gathered.roles)
+    labels = [head["label"] for head in heads]
+    effects = gathered.details.effects if gathered.details else ()
     return {
-        "heads": places(gathered.heads, gathered.roles),
+        "heads": heads,
         "metrics": metrics(gathered),
+        "details": card_data(gathered.details, labels),
         "spectra": {side: _spectra(gathered.svd, side) for side in SIDES},
         "null": {"mean": numbers(null["mean"], 4), "sd": numbers(null["sd"], 3)},
         "parity": gathered.parity is not None,
-        "prompts": [_prompt(view, scores, steps) for view in gathered.prompts],
+        "prompts": [
+            _prompt(view, scores, steps) | {"effects": effect_data(effects[n], labels) if n < len(effects) else None}
+            for n, view in enumerate(gathered.prompts)
+        ],
     }
 
 

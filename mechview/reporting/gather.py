@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mechview.errors import PromptError, UnsupportedError
+from mechview.reporting.details import Details, details, with_effects
 from mechview.reporting.sections import Extras, Sections, gather_sections
 from mechview.reporting.streams import StreamView, stream_view
 
@@ -50,7 +51,7 @@ class PromptView:
 @dataclass(frozen=True)
 class Gathered:
     """What a report is made of. `parity` and `scores` are None where the model was not run; `roles` are lines by
-    label; `remarks` say what is missing."""
+    label; `remarks` say what is missing; `details` fill the cards, None in a page made small."""
 
     manifest: dict[str, Any]
     heads: pd.DataFrame
@@ -62,16 +63,19 @@ class Gathered:
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
     sections: Sections = field(default_factory=Sections)
+    details: Details | None = None
 
 
 @dataclass(frozen=True)
 class Known:
-    """What no prompt changes: the head table, scores, lines of roles by label, and what is said of them."""
+    """What no prompt changes: the head table, scores, lines of roles by label, what is said of
+    them, and details of cards."""
 
     table: Any
     scores: pd.DataFrame | None
     roles: dict[str, str]
     said: tuple[str, ...]
+    details: Details
 
 
 def gather(
@@ -85,7 +89,7 @@ def gather(
         prompts: one default sentence if None; weights alone if empty.
         choice: `layers` and `heads`, None for all.
         settings: `fold`, `offset`, `bos`, `keep_text`, and `roles`: whether to look for roles (None: if affordable), and
-            `thresholds`: a table of roles of the user's.
+            `thresholds`: a table of roles of the user's; `cards` and `effects`, see `details`.
         known: what `know` found with the same choice and settings, for who shows one prompt after another.
         asked: sections beyond heads and stream.
     """
@@ -115,6 +119,7 @@ def gather(
         limits=limits(model.weights),
         remarks=(*remarks, *known.said, *sections.remarks, *_left_out(model.shape, table)),
         sections=sections,
+        details=with_effects(known.details, model, traces, settings),
     )
 
 
@@ -131,7 +136,7 @@ def know(model: Any, choice: dict[str, Any], settings: dict[str, Any], run: bool
         seed=SEED,
     )
     scores, lines, said = _roles(model, run, {row.label for row in table.rows}, settings)
-    return Known(table, scores, lines, tuple(said))
+    return Known(table, scores, lines, tuple(said), details(model, table, lines, settings))
 
 
 def _traces(model: Any, prompts: Sequence[Any] | None, bos: str) -> tuple[list[Any], list[str]]:

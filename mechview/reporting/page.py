@@ -28,10 +28,10 @@ from mechview.reporting.packing import STEPS, script_json
 from mechview.reporting.section_notes import COMPARISON_NOTES, MEMORY_NOTES, SPECTRUM_NULL, SPIN_NOTES, STREAM_NOTES
 from mechview.reporting.spin_section import spin_section
 
-STYLES = ("base.css", "report.css", "sections.css")
+STYLES = ("base.css", "report.css", "cards.css", "sections.css")
 SCRIPTS = (
     "format.js", "data.js", "pointing.js", "axes.js", "charts.js", "filter.js", "overview.js", "table.js", "attention.js", "stream.js",
-    "cards.js", "keys.js", "main.js",
+    "circuits.js", "partners.js", "cards.js", "printing.js", "keys.js", "main.js",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def _words(gathered: Gathered) -> dict[str, Any]:
         "limits": gathered.limits,
         "heads": heads,
         "columns": table_columns(gathered),
+        "example": wording.filter_example(gathered),
         "stacks": {stack: wording.STACK_WORDS[stack] for stack in dict.fromkeys(head["stack"] for head in heads)},
         "prompts": prompt_names(gathered),
         "notes": notes_of(gathered),

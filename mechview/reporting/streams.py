@@ -92,7 +92,7 @@ def _tried(make: Any, what: str, missing: list[str]) -> Any:
         return None
 
 
-def _likeliest(trace: Any) -> int:
+def likeliest(trace: Any) -> int:
     from mechview.errors import UnsupportedError
 
     if trace.logits is None:
@@ -103,12 +103,12 @@ def _likeliest(trace: Any) -> int:
 def _waterfall(trace: Any, keep_text: bool) -> Waterfall:
     from mechview.residual.shares import shares
 
-    found = shares(trace, _likeliest(trace), by="head")
+    found = shares(trace, likeliest(trace), by="head")
     bars = found.top(LARGEST)
     kept = {name for name, _ in bars}
     rest = [float(value) for name, value in zip(found.components, found.values, strict=True) if name not in kept]
     return Waterfall(
-        target=_shown(trace, _likeliest(trace), keep_text), position=found.position, bars=tuple(bars), rest=float(sum(rest)),
+        target=shown(trace, likeliest(trace), keep_text), position=found.position, bars=tuple(bars), rest=float(sum(rest)),
         rest_count=len(rest), total=found.total, error=found.error,
     )  # fmt: skip
 
@@ -119,7 +119,7 @@ def _shares(trace: Any, components: tuple[str, ...]) -> np.ndarray:
     from mechview.residual.readout import logit_direction
     from mechview.residual.shares import along
 
-    names, values = along(trace, logit_direction(trace, _likeliest(trace), None, None), Split("layer"))
+    names, values = along(trace, logit_direction(trace, likeliest(trace), None, None), Split("layer"))
     place = {name: n for n, name in enumerate(names)}
     blank = np.full(values.shape[1], np.nan)
     return np.stack([_array(values[place[name]]) if name in place else blank for name in components])
@@ -129,14 +129,14 @@ def _lens(trace: Any, keep_text: bool) -> LensView:
     from mechview.residual.lens import lens
 
     found = lens(trace)
-    unique = {int(token): _shown(trace, int(token), keep_text) for token in found.top.unique()}
+    unique = {int(token): shown(trace, int(token), keep_text) for token in found.top.unique()}
     return LensView(
         points=found.points, top=tuple(tuple(unique[int(token)] for token in row) for row in found.top),
         prob=_array(found.top_prob), entropy=_array(found.entropy), kl=_array(found.kl), error=found.error,
     )  # fmt: skip
 
 
-def _shown(trace: Any, token: int, keep_text: bool) -> str:
+def shown(trace: Any, token: int, keep_text: bool) -> str:
     from mechview.tokens import describe
 
     return describe([token], trace.tokenizer)[0].shown if keep_text else "•"

@@ -113,6 +113,19 @@ def warnings(gathered: Gathered) -> list[str]:
     return [*gathered.remarks, *found, *gathered.manifest.get("warnings", [])]
 
 
+def filter_example(gathered: Gathered) -> str:
+    """A filter that this page can answer and that finds some heads: what the filter's field suggests."""
+    heads = gathered.heads.drop_duplicates("label")
+    layer = int(heads["layer"].median())
+    found = gathered.scores if gathered.scores is not None else gathered.heads
+    for name in ("induction", "previous_token", "message_stable_rank", "pattern_stable_rank"):
+        rows = found[(found["metric"] == name) & (found["layer"] >= layer)]
+        top = float(rows["value"].max()) if len(rows) else 0.0
+        if np.isfinite(top) and top > 0:
+            return f"layer>={layer} and {name}>{float(f'{top / 2:.1g}'):g}"
+    return f"layer>={layer}"
+
+
 def citation(manifest: dict[str, Any]) -> str:
     """One sentence that says what this page is, enough to make it again with the command of the header."""
     revision = f", revision {manifest['revision']}" if manifest["revision"] else ""

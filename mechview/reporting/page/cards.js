@@ -33,7 +33,7 @@ function hint(label) {
 function metricOf(name, label, group) {
   const found = DATA.metrics.find((metric) => metric.name === name && (!group || metric.group === group));
   const n = INDEX.get(label);
-  return found && { ...found, value: found.values[n], null_: found.null[n] };
+  return found && { ...found, value: found.values[n], null_: found.null?.[n] ?? null, sd: found.sd?.[n] ?? null };
 }
 
 // Three decimals, or a power of ten for what they would hide.
@@ -91,11 +91,21 @@ function panel(name, title, note, ...content) {
   return make("div", { class: "panel", "data-panel": name }, make("h4", {}, title, make("span", { class: "quiet" }, note)), ...content);
 }
 
-function weightPanels(label) {
-  return [
-    panel("pattern", "Pattern spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "pattern")),
-    panel("message", "Message spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, "message")),
-  ];
+function spectrumPanel(label, side) {
+  return panel(side, "Spectrum", "grey: Gaussian null ± 2 sd", spectrumChart(label, side));
+}
+
+function group(title, ...panels) {
+  return make("section", { class: "card-group" }, make("h3", {}, title), make("div", { class: "panels" }, ...panels));
+}
+
+async function weightGroups(label) {
+  const found = await detailsOf(label);
+  const message = [spectrumPanel(label, "message"), await eigenPanel(label, found), tokensPanel(found), componentsPanel(found, "message")];
+  const pattern = [spectrumPanel(label, "pattern"), pairsPanel(found), componentsPanel(found, "pattern")];
+  if (found.offsets) pattern.splice(1, 0, offsetsPanel(label, found));
+  const around = [neighboursPanel(label, found), ...(DATA.prompts.length ? [effectPanel(label)] : []), weightTable(label)];
+  return [group("Pattern: where it looks", ...pattern), group("Message: what it sends", ...message), group("In the model", ...around)];
 }
 
 function weightTable(label) {
@@ -117,20 +127,20 @@ function profilePanels(label, weight) {
   return [panel("distance", "Attention by distance", "mean weight at q − k", distanceChart(label, weight, queries, keys)), entropy];
 }
 
+// A card may be filled again while it is still being filled: only the last turn puts its groups in.
 async function fillCard(tile) {
   const label = tile.dataset.label;
   const body = tile.querySelector(".card-body");
-  body.replaceChildren();
-  const side = make("div", { class: "side" });
-  if (!DATA.prompts.length) {
-    side.append(...weightPanels(label), weightTable(label));
-    body.append(side);
-    return;
-  }
-  body.classList.add("with-prompt");
-  const main = make("div", { class: "main" });
-  body.append(main, side);
-  side.append(panel("prompt", "On this prompt", "beside even attention", promptNumbers(label)), writePanel(label), ...weightPanels(label));
+  const turn = make("div", { class: "turn" });
+  body.replaceChildren(turn);
+  if (DATA.prompts.length) await fillPrompt(label, turn);
+  turn.append(...await weightGroups(label).catch((error) => [make("p", { class: "notices" }, `The details cannot be unpacked by this browser (${error.message}).`), weightTable(label)]));
+}
+
+async function fillPrompt(label, body) {
+  const [main, side] = [make("div", { class: "main" }), make("div", { class: "side" })];
+  body.append(make("section", { class: "card-group with-prompt" }, make("h3", {}, "On this prompt: what it did"), make("div", { class: "sides" }, main, side)));
+  side.append(panel("prompt", "Summary", "beside even attention", promptNumbers(label)), writePanel(label));
   const scores = currentPrompt().scores_from;
   try {
     const found = await matrices(label);
@@ -140,7 +150,7 @@ async function fillCard(tile) {
   } catch (error) {
     main.append(make("p", { class: "notices" }, `The attention map cannot be unpacked by this browser (${error.message}); its largest weights stand below.`));
   }
-  main.append(panel("pairs", "Largest weights", `scores: ${scores}`, pairLists(label)), weightTable(label));
+  main.append(panel("largest", "Largest weights", `scores: ${scores}`, pairLists(label)));
 }
 
 async function openCard(label, panelName = null) {

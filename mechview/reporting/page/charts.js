@@ -2,21 +2,21 @@
 
 const WIDTH = 420;
 
-function ticks(top, count = 4) {
-  const rough = top / count;
+function ticks(low, top, count = 4) {
+  const rough = (top - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
   const found = [];
-  for (let n = 0; n * step <= top * 1.0001; n++) found.push(n * step);
+  for (let n = Math.ceil(low / step - 1e-4); n * step <= top + step * 1e-4; n++) found.push(n * step);
   return found;
 }
 
-function frame(height, top, title) {
+function frame(height, top, title, low = 0) {
   const area = { left: 40, right: WIDTH - 6, top: 8, bottom: height - 24 };
   const chart = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img" });
   chart.append(svg("title", {}, title));
-  const y = (value) => area.bottom - ((area.bottom - area.top) * value) / top;
-  for (const tick of ticks(top)) {
+  const y = (value) => area.bottom - ((area.bottom - area.top) * (value - low)) / (top - low);
+  for (const tick of ticks(low, top)) {
     chart.append(svg("line", { class: "tick", x1: area.left, x2: area.right, y1: y(tick), y2: y(tick) }));
     chart.append(svg("text", { x: area.left - 6, y: y(tick) + 4, "text-anchor": "end" }, written(tick, 3)));
   }

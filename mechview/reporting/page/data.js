@@ -48,10 +48,22 @@ function tokensOf(stack) {
   return [own, stack === "cross" ? tokens.encoder : own];
 }
 
+const LONGEST_TOKEN = 40;
+
+// The one way a token is shown: as text, isolated, cut when very long, with the whole on hover.
+function tokenBox(name, shown, title, special = false) {
+  const cut = shown.length > LONGEST_TOKEN ? `${shown.slice(0, LONGEST_TOKEN - 1)}…` : shown;
+  return make(name, { class: special ? "token special" : "token", title }, make("bdi", {}, cut));
+}
+
 function tokenElement(token, position, name = "span") {
-  const element = make(name, { class: token[2] ? "token special" : "token" }, make("bdi", {}, token[0]));
+  const element = tokenBox(name, token[0], `${JSON.stringify(token[1])}, position ${position}`, token[2]);
   element.append(make("sup", {}, String(position)));
-  element.title = `${JSON.stringify(token[1])}, position ${position}`;
   if (name === "button") element.type = "button";
   return element;
+}
+
+// A token of the vocabulary, which stands nowhere.
+function vocabularyToken([shown, id]) {
+  return tokenBox("span", shown, `${JSON.stringify(shown)}, token ${id}`);
 }

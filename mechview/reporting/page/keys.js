@@ -1,7 +1,10 @@
 // Keys and addresses: arrows between open heads, `/` to the filter, `?` for help, and `#L5H1/pattern?p=2`.
 
 const HELP = document.getElementById("help");
-const PANELS = ["attention", "pattern", "message", "write", "weights", "prompt"];
+const PANELS = [
+  "attention", "largest", "prompt", "write", "distance", "entropy", "pattern", "offsets", "pairs", "pattern-components",
+  "message", "eigenvalues", "tokens", "message-components", "neighbours", "effect", "weights",
+];
 
 // The parts of an address: head, panel and prompt, each missing where it is not named.
 function readAddress(hash) {

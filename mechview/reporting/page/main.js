@@ -31,6 +31,7 @@ function start() {
   startTable();
   startCards();
   startKeys();
+  startPrinting();
   if (DATA.prompts.length) { showPrompt(); showStream(); }
   METRIC_MENU.addEventListener("change", paintGrid);
   for (const menu of document.querySelectorAll(".prompt-menu")) menu.addEventListener("change", () => choosePrompt(Number(menu.value)));

@@ -13,8 +13,8 @@ function fillMetricMenu() {
     }
     groups.get(metric.group).append(make("option", { value: n }, metric.title));
   });
-  const shown = (metric) => metric.name === "induction_mass" && metric.values.some((value) => value !== null);
-  METRIC_MENU.value = String(Math.max(DATA.metrics.findIndex(shown), 0));
+  const first = ["induction", "induction_mass"].map((name) => DATA.metrics.findIndex((metric) => metric.name === name && metric.values.some((value) => value !== null)));
+  METRIC_MENU.value = String(first.find((n) => n >= 0) ?? 0);
 }
 
 // How a metric becomes a share of the scale.
@@ -32,8 +32,15 @@ function scaleOf(metric) {
 }
 
 function describe(metric, n) {
-  const null_ = metric.null[n] === null ? "" : `, null ${written(metric.null[n])}${metric.sd === null ? "" : ` ± ${written(metric.sd, 2)}`}`;
-  return `${DATA.heads[n].label}: ${metric.title} ${written(metric.values[n])} ${metric.unit}${null_}`;
+  const [null_, sd] = [metric.null?.[n] ?? null, metric.sd?.[n] ?? null];
+  const beside = null_ === null ? "" : `, null ${written(null_)}${sd === null ? "" : ` ± ${written(sd, 2)}`}`;
+  return `${DATA.heads[n].label}: ${metric.title} ${written(metric.values[n])} ${metric.unit}${beside}${insideNull(metric, n) ? ", inside its null band" : ""}`;
+}
+
+// Whether a head is no further from its null than two of its standard deviations.
+function insideNull(metric, n) {
+  const [value, null_, sd] = [metric.values[n], metric.null?.[n] ?? null, metric.sd?.[n] ?? null];
+  return value !== null && null_ !== null && sd !== null && Math.abs(Number(value) - Number(null_)) <= 2 * Number(sd);
 }
 
 function cellText(metric, scale, n) {
@@ -49,6 +56,7 @@ function paintCell(cell, metric, scale, n, wide) {
   const colour = Number.isFinite(number) ? shade(scale.kind, scale.share(n)) : channels(cssColour("--nan"));
   if (value === null) cell.classList.add("unmeasured");
   else if (!Number.isFinite(number)) cell.classList.add("nan");
+  if (insideNull(metric, n)) cell.classList.add("in-null");
   cell.style.background = value === null ? "" : rgb(colour);
   cell.style.color = value === null || !Number.isFinite(number) ? "" : inkOn(colour);
   cell.textContent = wide || !Number.isFinite(number) ? cellText(metric, scale, n) : "";
@@ -67,9 +75,17 @@ function paintGrid() {
   drawRamp(ramp, scale.kind);
   const legend = document.getElementById("legend");
   legend.replaceChildren(written(scale.low, 3), ramp, `${written(scale.high, 3)} ${metric.unit}`);
-  const null_ = metric.null.find((v) => v !== null);
-  if (metric.sd !== null && null_ !== undefined) legend.append(`  ·  null ${written(null_)} ± ${written(metric.sd, 2)}`);
+  if (metric.sd !== null) legend.append(...nullLegend(metric));
   if (wrong) legend.append(make("span", { class: "nan-count" }, `${wrong} of ${metric.values.length} NaN or infinite`));
+}
+
+function nullLegend(metric) {
+  const inside = metric.values.filter((_, n) => insideNull(metric, n)).length;
+  const nulls = metric.null.filter((value) => value !== null).map(Number);
+  const spreads = metric.sd.filter((value) => value !== null).map(Number);
+  const span = (values) => [...new Set([Math.min(...values), Math.max(...values)].map((value) => written(value, 3)))].join(" to ");
+  return [make("span", {}, `null ${span(nulls)} ± ${span(spreads)}`),
+    make("span", { class: "key" }, make("span", { class: "swatch in-null" }), `smaller: inside the null ± 2 sd, ${inside} of ${metric.values.length}`)];
 }
 
 function buildGrid() {
@@ -92,10 +108,17 @@ function stackGrid(stack, members, across) {
   const [least, height] = across > 16 ? [14, 18] : narrow ? [30, 30] : [46, rows.length > 12 ? 28 : 38];
   grid.style.gridTemplateColumns = `max-content repeat(${across}, minmax(${least}px, 1fr))`;
   const heads = across > 16 ? 4 : 1;
-  const first = several ? 3 : 2;
+  const groups = sharedGroups(members);
+  const first = (several ? 3 : 2) + (groups.length ? 1 : 0);
   if (several) grid.append(make("span", { class: "stack-name" }, stack === "cross" ? "cross-attention" : stack));
   grid.append(make("span", { class: "axis down" }, ""));
   for (let h = 0; h < across; h++) grid.append(make("span", { class: "axis across" }, h % heads ? "" : `H${h}`));
+  for (const [kv, from, to] of groups) {
+    const bracket = make("span", { class: "bracket", title: `heads ${from} to ${to} share key/value head ${kv}` }, `kv ${kv}`);
+    bracket.style.gridRow = String(first - 1);
+    bracket.style.gridColumn = `${from + 2} / ${to + 3}`;
+    grid.append(bracket);
+  }
   rows.forEach((layer, row) => {
     const axis = make("span", { class: "axis down" }, `L${layer}`);
     axis.style.gridRow = String(row + first);
@@ -104,6 +127,17 @@ function stackGrid(stack, members, across) {
   });
   for (const [head, n] of members) grid.append(gridCell(head, n, rows.indexOf(head.layer) + first, height));
   return grid;
+}
+
+// Key/value heads that several heads share, each with its first and last head; none where every head has its own.
+function sharedGroups(members) {
+  const found = new Map();
+  for (const [head] of members) {
+    const [, from, to] = found.get(head.kv) ?? [head.kv, head.head, head.head];
+    found.set(head.kv, [head.kv, Math.min(from, head.head), Math.max(to, head.head)]);
+  }
+  const groups = [...found.values()];
+  return groups.some(([, from, to]) => to > from) ? groups : [];
 }
 
 function gridCell(head, n, row, height) {

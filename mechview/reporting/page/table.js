@@ -39,7 +39,9 @@ function pin(label, wanted = !PINNED.has(label)) {
   if (wanted) PINNED.add(label);
   else PINNED.delete(label);
   for (const button of document.querySelectorAll(`[data-pin="${CSS.escape(label)}"]`)) button.setAttribute("aria-pressed", String(wanted));
-  document.getElementById(label).classList.toggle("pinned", wanted);
+  const tile = document.getElementById(label);
+  tile.classList.toggle("pinned", wanted);
+  if (wanted && !tile.querySelector(".panel")) fill(tile); // so that it can be printed without being opened first
   document.body.classList.toggle("has-pins", PINNED.size > 0);
   findHeads();
 }
