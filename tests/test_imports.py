@@ -16,7 +16,7 @@ PACKAGE = Path(mechview.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ("torch", "transformers", "transformer_lens", "pandas", "plotly", "pyarrow", "scipy")
 STOREYS = [
-    "cli", ("reporting", "doctor"), "figures", "tables", "sweeping", ("residual", "heads", "spins", "recurrent"),
+    "cli", "serving", ("reporting", "doctor"), "figures", "tables", "sweeping", ("residual", "heads", "spins", "recurrent"),
     ("checks", "scores"), ("factors", "lowrank"), "models",
     ("tokens", "axes", "results", "errors", "exports", "manifest", "version", "reprs"),
 ]  # fmt: skip

@@ -80,8 +80,8 @@ class Known:
 
 def gather(
     model: Any, prompts: Sequence[Any] | None, choice: dict[str, Any], settings: dict[str, Any], run: Any,
-    known: Known | None = None,
     asked: Extras | None = None,
+    known: Known | None = None,
 ) -> Gathered:  # fmt: skip
     """Run the model on the prompts and collect frames.
 

@@ -41,7 +41,7 @@ class Refused(Exception):
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
-        self.status, self.sentence = status, sentence
+        self.status = status
 
 
 def make_app(live: Live, port: int, token: str) -> Starlette:
@@ -106,8 +106,8 @@ def read_form(body: bytes) -> tuple[str, str]:
 
 
 async def refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return PlainTextResponse(error.sentence, error.status, headers=HEADERS | {"Connection": "close"})
+    status = error.status if isinstance(error, Refused) else 400
+    return PlainTextResponse(str(error), status, headers=HEADERS | {"Connection": "close"})
 
 
 async def sentence(request: Request, error: Exception) -> Response:
