@@ -125,7 +125,7 @@ def _card(model: Any, row: Any, settings: dict[str, Any]) -> CardView:
     about: dict[str, Any] = {"layer": row.layer, "head": row.head, "stack": row.stack, "fold": fold}
     pairs = _tried(lambda: pattern_pairs(model, **about, offset=offset, k=PAIRS, each=1), "pairs", missing)
     tokens = _tried(lambda: message_tokens(model, **about, k=PAIRS, each=1), "tokens", missing)
-    readings = {}
+    readings: dict[str, pd.DataFrame] = {}
     for side in ("pattern", "message"):
         given = about | {"side": side, "components": COMPONENTS, "k": TOKENS, "offset": offset}
         found = _tried(lambda given=given: svd_readings(model, **given), side, missing)
@@ -162,7 +162,7 @@ def _composition(model: Any, settings: dict[str, Any], absent: dict[str, str]) -
     return pd.concat([part for part in parts if len(part)], ignore_index=True) if any(map(len, parts)) else None
 
 
-def _met(model: Any, source: str, stack: str, settings: dict[str, Any]) -> list[pd.DataFrame]:
+def _met(model: Any, source: Any, stack: Any, settings: dict[str, Any]) -> list[pd.DataFrame]:
     from mechview.errors import UsageError
     from mechview.heads.composition import KINDS, compositions
     from mechview.heads.meetings import earlier
@@ -188,7 +188,7 @@ def _eig(model: Any, settings: dict[str, Any]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _own(shape: Any) -> list[str]:
+def _own(shape: Any) -> list[Any]:
     """Stacks whose messages reach the logits."""
     return [stack for stack in shape.stacks if stack != "encoder" or len(shape.stacks) == 1]
 

@@ -32,7 +32,7 @@ def weights_only() -> Gathered:
 
     names = {"W_Q": (HEADS, 96, 64), "W_K": (HEADS, 96, 64), "W_V": (HEADS, 96, 64), "W_O": (HEADS, 64, 96)}
     layers = [{name: drawn(*shape) for name, shape in names.items()} for _ in range(LAYERS)]
-    model = mv.from_arrays(W_E=drawn(50, 96), layers=layers)
+    model = mv.from_arrays(W_E=drawn(50, 96), W_U=drawn(96, 50), layers=layers)
     return gather(model, [], EVERYTHING, SETTINGS, None)
 
 
@@ -75,7 +75,11 @@ def megabytes(page: str) -> float:
 
 
 def test_a_page_of_weights_alone_stays_below_one_and_a_half_megabytes(weights_only):
-    assert megabytes(fitted(weights_only, LIMIT)) <= 1.5
+    page = fitted(weights_only, LIMIT)
+    assert megabytes(page) <= 1.5
+    assert len(weights_only.details.cards) == LAYERS * HEADS
+    assert all(view.tokens is not None for view in weights_only.details.cards.values())
+    assert "were left out as well" not in page
 
 
 @pytest.mark.parametrize(("length", "most"), [(128, 2.5), (512, 12.0)])
