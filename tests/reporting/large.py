@@ -28,7 +28,7 @@ def from_weights() -> Gathered:
 
     names = {"W_Q": (HEADS, 96, 64), "W_K": (HEADS, 96, 64), "W_V": (HEADS, 96, 64), "W_O": (HEADS, 64, 96)}
     layers = [{name: drawn(*shape) for name, shape in names.items()} for _ in range(LAYERS)]
-    model = mv.from_arrays(W_E=drawn(50, 96), layers=layers)
+    model = mv.from_arrays(W_E=drawn(50, 96), W_U=drawn(96, 50), layers=layers)
     settings = {"fold": True, "offset": 0, "bos": "auto", "keep_text": True}
     return gather(model, [], {"layers": None, "heads": None}, settings, None)
 

@@ -95,8 +95,10 @@ def test_an_address_opens_its_card(visit):
 def test_a_card_shows_spectra_write_and_attention(visit):
     tab = visit(page())
     card = open_card(tab, "L1H2")
-    assert card.locator(".chart").count() == 5
-    assert card.locator(".chart .dot.pattern").count() == 16
+    tab.wait_for_selector("#L1H2 [data-panel=weights]")
+    charts = card.locator("[data-panel]:has(.chart)").evaluate_all("found => found.map(p => p.dataset.panel)")
+    assert charts == ["write", "distance", "entropy", "pattern", "offsets", "message", "eigenvalues"]
+    assert card.locator("[data-panel=pattern] .dot.pattern").count() == 16
     assert card.locator("[data-panel=write] .bar").count() == len(gathered().prompts[0].tokens)
     assert colours(tab, "#L1H2 .attention canvas") > 20
     assert card.locator(".pairs li").count() == 10

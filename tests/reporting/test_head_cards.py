@@ -12,7 +12,7 @@ import pytest
 from reports import EVERYTHING, PROMPT, SETTINGS, gathered
 
 import mechview as mv
-from mechview.errors import UsageError
+from mechview.errors import HeadError, UsageError
 from mechview.heads.composition import compositions
 from mechview.reporting.build import fitted
 from mechview.reporting.contents import page_data
@@ -80,8 +80,10 @@ def test_cards_without_token_lists_say_which_were_asked_for():
     assert card(found, "L0H0")["listed"] is False
     assert card(found)["listed"] is True
     assert found.details.absent["cards"] == "Token lists were asked for L1H1 only."
-    with pytest.raises(UsageError, match="L7H0 has no card"):
+    with pytest.raises(HeadError, match="layer 7 does not exist"):
         gather(mv.load("toy"), [], EVERYTHING, SETTINGS | {"cards": ["L7H0"]}, None)
+    with pytest.raises(UsageError, match="L1H1 has no card"):
+        gather(mv.load("toy"), [], EVERYTHING | {"heads": ["L0H0"]}, SETTINGS | {"cards": ["L1H1"]}, None)
 
 
 def test_a_page_too_large_drops_the_details_last_and_says_so():

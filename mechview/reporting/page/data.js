@@ -52,7 +52,8 @@ const LONGEST_TOKEN = 40;
 
 // The one way a token is shown: as text, isolated, cut when very long, with the whole on hover.
 function tokenBox(name, shown, title, special = false) {
-  const cut = shown.length > LONGEST_TOKEN ? `${shown.slice(0, LONGEST_TOKEN - 1)}…` : shown;
+  const characters = [...shown];
+  const cut = characters.length > LONGEST_TOKEN ? `${characters.slice(0, LONGEST_TOKEN - 1).join("")}…` : shown;
   return make(name, { class: special ? "token special" : "token", title }, make("bdi", {}, cut));
 }
 
