@@ -61,7 +61,7 @@ def serve(
         number = opened.getsockname()[1]
         settings = uvicorn.Config(
             make_app(live, number, token), log_level="warning", server_header=False, proxy_headers=False, lifespan="off",
-            h11_max_incomplete_event_size=16 * 1024, timeout_keep_alive=5, limit_concurrency=16, ws="none", access_log=False,
+            h11_max_incomplete_event_size=16 * 1024, timeout_keep_alive=5, timeout_graceful_shutdown=3, limit_concurrency=16, ws="none", access_log=False,
         )  # fmt: skip
         tell(f"http://{LOOPBACK}:{number}/{token}/")
         try:
