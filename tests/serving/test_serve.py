@@ -20,7 +20,7 @@ import mechview as mv
 from mechview.errors import UsageError
 from mechview.serving.app import MAX_BODY, make_app
 from mechview.serving.live import Live
-from mechview.serving.run import bound
+from mechview.serving.run import bound, serve
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 LIMIT = 24
@@ -223,6 +223,14 @@ def test_a_port_that_is_taken_or_forbidden_is_one_sentence(address):
         bound(urlsplit(address).port)
     with pytest.raises(UsageError, match="cannot be used"):
         bound(70_000)
+
+
+@pytest.mark.parametrize("name", ["uvicorn", "starlette.applications"])
+def test_without_the_extra_it_says_what_to_install(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "mechview.serving.app", raising=False)
+    with pytest.raises(UsageError, match=r"is missing: install mechview\[serve\]"):
+        serve(None)
 
 
 def test_the_socket_is_on_the_loopback_interface_alone():
