@@ -61,6 +61,6 @@ def test_one_prompt_through_an_lstm_has_gates_over_its_text():
     trace = mv.lstm_trace(mv.load_lstm("twin"), "the man and the")
     frame = trace.frame()
     assert frame["pos"].max() + 1 == len(trace.tokens)
-    forget = frame[(frame["gate"] == "forget") & (frame["place"] == trace.cells[0].writes)].sort_values("pos")
+    forget = frame[(frame["gate"] == "forget") & (frame["place"] == "L0")].sort_values("pos")
     assert forget["value"].tolist() == pytest.approx(trace.cells[0].forget_gate.mean(-1).tolist(), abs=1e-9)
     assert len(trace.figure().data) > 0

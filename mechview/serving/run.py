@@ -22,6 +22,7 @@ def bound(port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((LOOPBACK, port))
+        opened.listen()  # from now on a browser waits for the server instead of being turned away
     except (OSError, OverflowError) as error:
         opened.close()
         raise UsageError(f"port {port} cannot be used: {getattr(error, 'strerror', None) or error}") from None

@@ -101,7 +101,7 @@ def test_a_card_shows_spectra_write_and_attention(visit):
     assert card.locator("[data-panel=pattern] .dot.pattern").count() == 16
     assert card.locator("[data-panel=write] .bar").count() == len(gathered().prompts[0].tokens)
     assert colours(tab, "#L1H2 .attention canvas") > 20
-    assert card.locator(".pairs li").count() == 10
+    assert card.locator("[data-panel=largest] li").count() == 10
 
 
 def test_the_readout_tells_the_cell_that_is_pointed_at(visit):
